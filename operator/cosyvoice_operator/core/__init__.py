@@ -1,0 +1,1 @@
+"""Pure decisions: what a CosyVoiceDeployment needs, from facts and the time alone."""

@@ -1,0 +1,122 @@
+"""What each child object is made from: parameters only, so that templates decide how it looks and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The resource that owns the children: enough for their ownerReference and labels."""
+
+    name: str
+    namespace: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class ObjectRef:
+    """One child object."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ChildParams:
+    """Base of all parameters.
+
+    Attributes:
+        owner: The owning resource.
+        name: Name of the child.
+        labels: All labels of the child.
+        selector: Labels that choose the runtime pods this child is about.
+    """
+
+    kind = ""  # the Kubernetes kind; a plain class attribute, so no field
+
+    owner: Owner
+    name: str
+    labels: Mapping[str, str]
+    selector: Mapping[str, str]
+
+    @property
+    def ref(self) -> ObjectRef:
+        """Where the child lives."""
+        return ObjectRef(self.kind, self.owner.namespace, self.name)
+
+
+@dataclass(frozen=True)
+class ServiceAccountParams(ChildParams):
+    """The identity of the runtime pods; it holds no token, since they never call the API server."""
+
+    kind = "ServiceAccount"
+
+
+@dataclass(frozen=True)
+class ServiceParams(ChildParams):
+    """One address over all pools."""
+
+    kind = "Service"
+
+
+@dataclass(frozen=True)
+class DisruptionBudgetParams(ChildParams):
+    """One budget over all pools: a drain takes one pod at a time, whatever tier it is on."""
+
+    kind = "PodDisruptionBudget"
+
+
+@dataclass(frozen=True)
+class ContainerParams:
+    """What differs between containers of runtime pods.
+
+    Attributes:
+        image: Image reference.
+        resources: ``requests`` and ``limits``, each a map of resource name to quantity.
+        env: Environment, in order.
+    """
+
+    image: str
+    resources: Mapping[str, Mapping[str, str]]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeploymentParams(ChildParams):
+    """One pool: a tier on one GPU type, or on CPU.
+
+    Attributes:
+        pool_labels: Labels of the pods.
+        replicas: Pods to run.
+        surge: Pods that a rollout may have above ``replicas``; with 0 it takes one away first.
+        backend: ``ONNXRuntime`` or ``Triton``.
+        gateway: The container that speaks to clients.
+        triton: The server behind it; None when the gateway computes by itself.
+        service_account: Identity of the pods.
+        product_labels: Values of ``nvidia.com/gpu.product`` that the pods may run on; empty on CPU.
+        node_selector, tolerations, priority_class: ``spec.scheduling``, passed on.
+        pull_secrets: Names of image pull secrets.
+        load_timeout: Budget of the startup probe.
+        drain_timeout: Longest time that running streams get to finish.
+    """
+
+    kind = "Deployment"
+
+    pool_labels: Mapping[str, str]
+    replicas: int
+    surge: int
+    backend: str
+    gateway: ContainerParams
+    triton: ContainerParams | None
+    service_account: str
+    product_labels: tuple[str, ...]
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Mapping[str, object], ...]
+    priority_class: str | None
+    pull_secrets: tuple[str, ...]
+    load_timeout: timedelta
+    drain_timeout: timedelta

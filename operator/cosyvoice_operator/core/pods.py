@@ -1,0 +1,104 @@
+"""Runtime pods as facts: the few things of a raw Pod that capacity is decided on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cosyvoice_operator.core.clock import parse_time
+from cosyvoice_operator.core.naming import POOL_LABEL
+
+GATEWAY = "gateway"
+"""Name of the container that speaks to clients and to the operator, in every runtime pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A container that can't run, in the kubelet's words."""
+
+    container: str
+    image: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """One runtime pod.
+
+    Attributes:
+        ready_since: When it became Ready; None while it isn't, or is going away.
+        unschedulable: The scheduler's message while no node fits, else None.
+        scheduled: Whether it has a node.
+        waiting: The first container (init containers first) that waits for a reason other than starting up.
+        restarts: Restarts of all containers together.
+        created: When the API server accepted it.
+        started: When its first container now running was started; None before.
+        leaving: Deleted, failed or finished: it never serves again.
+        report_key: Changes whenever the gateway process does, so that an old report is never taken for a new process.
+    """
+
+    name: str
+    pool: str
+    ip: str
+    ready_since: datetime | None
+    unschedulable: str | None
+    scheduled: bool
+    waiting: Waiting | None
+    restarts: int
+    created: datetime
+    started: datetime | None
+    leaving: bool
+    report_key: str
+
+    @property
+    def pending(self) -> bool:
+        """No node fits it now."""
+        return not self.leaving and self.unschedulable is not None
+
+    @property
+    def starting(self) -> bool:
+        """It has a node and isn't ready (yet, or any more)."""
+        return not self.leaving and self.scheduled and self.ready_since is None
+
+
+def parse_pod(pod: Mapping[str, Any]) -> PodFacts:
+    """Read a raw Pod object."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    leaving = bool(meta.get("deletionTimestamp")) or status.get("phase") in {"Failed", "Succeeded"}
+    scheduled, ready = conditions.get("PodScheduled", {}), conditions.get("Ready", {})
+    gateway_restarts = next((c.get("restartCount", 0) for c in containers if c["name"] == GATEWAY), 0)
+    return PodFacts(
+        name=meta["name"],
+        pool=(meta.get("labels") or {}).get(POOL_LABEL, ""),
+        ip=status.get("podIP", ""),
+        ready_since=_transition(ready) if ready.get("status") == "True" and not leaving else None,
+        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else None,
+        scheduled=bool((pod.get("spec") or {}).get("nodeName")),
+        waiting=next(_waiting(containers), None),
+        restarts=sum(c.get("restartCount", 0) for c in containers),
+        created=parse_time(meta["creationTimestamp"]),
+        started=min(_started(containers), default=None),
+        leaving=leaving,
+        report_key=f"{meta['uid']}/{gateway_restarts}",
+    )
+
+
+def _transition(condition: Mapping[str, Any]) -> datetime:
+    return parse_time(condition["lastTransitionTime"])
+
+
+def _waiting(containers: Iterable[Mapping[str, Any]]) -> Iterable[Waiting]:
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        # These two are what every healthy start passes through.
+        if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
+            yield Waiting(container["name"], container.get("image", ""), waiting["reason"], waiting.get("message", ""))
+
+
+def _started(containers: Iterable[Mapping[str, Any]]) -> Iterable[datetime]:
+    return (parse_time(c["state"]["running"]["startedAt"]) for c in containers if (c.get("state") or {}).get("running"))
