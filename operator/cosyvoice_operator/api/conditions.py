@@ -1,0 +1,120 @@
+"""Types and reasons of the conditions, in one place so that they are spelt once and described once.
+
+Ready, Reconciling and Stalled follow kstatus, which Argo CD, Flux and ``kubectl wait`` read. The others have abnormal-true polarity
+except CapacityAvailable; none of them makes a resource unhealthy by itself.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """Types of ``status.conditions``."""
+
+    READY = "Ready"
+    """True when the promised units are ready, on whatever tier."""
+    RECONCILING = "Reconciling"
+    """True while work towards the current spec goes on."""
+    STALLED = "Stalled"
+    """True when nothing more will happen until a person acts."""
+    CAPACITY_AVAILABLE = "CapacityAvailable"
+    """True when every tier above the lowest one in use has room for what it was asked for."""
+    FALLBACK_ACTIVE = "FallbackActive"
+    """True when some units are served by a tier that is not the first."""
+    MODEL_LOAD_SLOW = "ModelLoadSlow"
+    """True when the last load of a pool took longer than its budget."""
+    PROVIDER_MISMATCH = "ProviderMismatch"
+    """True when a pod computes on something else than its tier asks for."""
+
+
+class Reason(StrEnum):
+    """Reasons of conditions, of pools and of events."""
+
+    # Ready
+    ALL_UNITS_READY = "AllUnitsReady"
+    """As many units are ready as were asked for."""
+    UNITS_MISSING = "UnitsMissing"
+    """Some units are ready, fewer than were asked for."""
+    NO_UNITS_READY = "NoUnitsReady"
+    """No unit is ready."""
+    SCALED_TO_ZERO = "ScaledToZero"
+    """``spec.replicas`` is 0: nothing is asked for, so nothing is missing."""
+
+    # Reconciling
+    UP_TO_DATE = "UpToDate"
+    """All children are as the spec asks, and settled."""
+    STARTING_PODS = "StartingPods"
+    """Pods were asked for and are on their way."""
+    ROLLING_OUT = "RollingOut"
+    """Pods of an older version are being replaced."""
+    MOVING_TO_LOWER_TIER = "MovingToLowerTier"
+    """A lower tier is being raised for one that ran out."""
+    RETURNING_TO_UPPER_TIER = "ReturningToUpperTier"
+    """A tier that had run out is taking its units back."""
+    RETRYING = "Retrying"
+    """A write failed for a reason that may pass; it is tried again."""
+    PAUSED = "Paused"
+    """``spec.paused`` is true: children are left as they are."""
+
+    # Stalled
+    NOT_STALLED = "NotStalled"
+    """Nothing needs a person."""
+    INVALID_SPEC = "InvalidSpec"
+    """The spec can't be served as it is; the API server should have refused it."""
+    UNSUPPORTED_SOURCE = "UnsupportedSource"
+    """This version of the operator can't serve from this source or family."""
+    NAME_CONFLICT = "NameConflict"
+    """An object with the name of a child belongs to somebody else."""
+    CHILD_REFUSED = "ChildRefused"
+    """The API server refused a child, for example by an admission policy."""
+
+    # Pools: why one can't have what it was asked for
+    EXHAUSTED = "Exhausted"
+    """Usable nodes of this type exist, and all of what they offer is taken."""
+    PROVISIONING = "Provisioning"
+    """An autoscaler says that it is adding a node."""
+    NO_SUCH_GPU = "NoSuchGPU"
+    """No usable node offers this GPU type."""
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    """A ResourceQuota of the namespace forbids more pods."""
+    QUEUED = "Queued"
+    """A queue holds the pods back by scheduling gates."""
+    MISCONFIGURED = "Misconfigured"
+    """Pods can't start for a reason that lies in the spec or in an object it names: never a reason to fall back by itself."""
+    UNSCHEDULABLE = "Unschedulable"
+    """The scheduler finds no node, for none of the reasons above."""
+    FAULTED = "Faulted"
+    """GPUs of this type have gone bad."""
+    LOAD_FAILED = "LoadFailed"
+    """The container runs and the model does not load."""
+    PROVIDER_MISMATCH = "ProviderMismatch"
+    """The runtime computes on something else than its tier asks for."""
+
+    # Pools: nothing is wrong
+    SERVING = "Serving"
+    """All pods that were asked for are ready."""
+    STARTING = "Starting"
+    """Pods are on their way and nothing speaks against them."""
+    IDLE = "Idle"
+    """No pods are asked for: the tiers above serve."""
+
+    # CapacityAvailable, FallbackActive
+    ROOM_FOR_ALL = "RoomForAll"
+    """Every pool got what it was asked for."""
+    SHORTAGE = "Shortage"
+    """A pool did not get what it was asked for; the message names it and why."""
+    FIRST_TIER_SERVES = "FirstTierServes"
+    """All units are on the first tier."""
+    LOWER_TIER_SERVES = "LowerTierServes"
+    """Some units are on a lower tier; the message names it, how many and since when."""
+
+    # ModelLoadSlow, ProviderMismatch
+    WITHIN_BUDGET = "WithinBudget"
+    """Every load stayed within its budget."""
+    OVER_BUDGET = "OverBudget"
+    """A load took longer than its budget; the message names the pool and both figures."""
+    NOT_REPORTED = "NotReported"
+    """No pod has reported yet."""
+    AS_ASKED = "AsAsked"
+    """Every pod that reports computes on what its tier asks for."""

@@ -1,0 +1,269 @@
+"""Defaults: the spec as the operator reads it, with nothing left open.
+
+They live here and not in the CRD: defaults that the API server writes into the resource look like drift to GitOps tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from cosyvoice_operator.api.pods import DEFAULT_LOAD_TIMEOUT, EnvVar, Resources, Runtime, Scheduling
+from cosyvoice_operator.api.quantity import Quantity, parse_quantity
+from cosyvoice_operator.api.source import Family, ModelSpec
+from cosyvoice_operator.api.spec import (
+    GPU,
+    GPU_RESOURCE,
+    Backend,
+    CosyVoiceDeploymentSpec,
+    ExecutionProvider,
+    Failover,
+    Tier,
+)
+from cosyvoice_operator.api.status import EffectiveFailoverStatus, EffectiveStatus, EffectiveTierStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images that the operator was installed with."""
+
+    cpu: str
+    gateway: str
+    triton: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveGPU:
+    """GPUs of each pod of a tier. ``products`` is empty when every type of the cluster will do."""
+
+    products: tuple[str, ...]
+    resource: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveResources:
+    """Requests and limits of one container, in canonical text."""
+
+    requests: Mapping[str, str]
+    limits: Mapping[str, str]
+
+    def to_json(self) -> dict[str, dict[str, str]]:
+        """Give them as they stand in a container."""
+        return {"requests": dict(self.requests), "limits": dict(self.limits)}
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveTier:
+    """A tier with all defaults filled in.
+
+    Attributes:
+        name: Name of the tier.
+        backend: What computes.
+        gpu: GPUs of each pod; None on CPU.
+        pods_per_unit: Pods that serve as much as one unit.
+        execution_provider: What must really compute.
+        image: Image of the container that computes.
+        resources: Resources of the container that computes, GPUs included.
+        load_budget: Model load time above which a load counts as slow.
+    """
+
+    name: str
+    backend: Backend
+    gpu: EffectiveGPU | None
+    pods_per_unit: int
+    execution_provider: ExecutionProvider
+    image: str
+    resources: EffectiveResources
+    load_budget: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveFailover:
+    """``spec.failover`` with all defaults filled in."""
+
+    after: timedelta
+    recover_after: timedelta
+    minimum_dwell: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveRuntime:
+    """What all tiers share of ``spec.runtime``, with all defaults filled in.
+
+    ``gateway_image`` and ``gateway_resources`` are those of the gateway beside Triton.
+    """
+
+    gateway_image: str
+    gateway_resources: EffectiveResources
+    streaming: bool
+    load_timeout: timedelta
+    warmup_requests: int
+    drain_timeout: timedelta
+    env: tuple[EnvVar, ...]
+    image_pull_secrets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSpec:
+    """A spec with all defaults filled in."""
+
+    model: ModelSpec
+    replicas: int
+    tiers: tuple[EffectiveTier, ...]
+    failover: EffectiveFailover
+    runtime: EffectiveRuntime
+    scheduling: Scheduling
+    paused: bool
+
+    def to_status(self) -> EffectiveStatus:
+        """Give the part that users want to see in ``status.effective``."""
+        return EffectiveStatus(
+            replicas=self.replicas,
+            tiers=tuple(_tier_status(tier, self.runtime) for tier in self.tiers),
+            failover=EffectiveFailoverStatus(
+                after=self.failover.after,
+                recover_after=self.failover.recover_after,
+                minimum_dwell=self.failover.minimum_dwell,
+            ),
+            streaming=self.runtime.streaming,
+            load_timeout=self.runtime.load_timeout,
+            drain_timeout=self.runtime.drain_timeout,
+            warmup_requests=self.runtime.warmup_requests,
+        )
+
+
+DEFAULT_AFTER = timedelta(minutes=2)
+DEFAULT_RECOVER_AFTER = timedelta(minutes=5)
+DEFAULT_MINIMUM_DWELL = timedelta(minutes=10)
+DEFAULT_DRAIN_TIMEOUT = timedelta(seconds=30)
+DEFAULT_WARMUP_REQUESTS = 2
+SMALL_LOAD_BUDGET = timedelta(seconds=5)
+LARGE_LOAD_BUDGET = timedelta(minutes=1)
+"""Load budgets: of the small voice and of ONNX Runtime; of Triton with an LLM and TensorRT engines."""
+
+_AUTOMATIC_TIERS = (
+    Tier(name="gpu", backend=Backend.TRITON, gpu=GPU()),
+    Tier(name="cpu", backend=Backend.ONNXRUNTIME),
+)
+_DEMO_TIERS = (Tier(name="cpu", backend=Backend.ONNXRUNTIME),)
+
+
+def _amounts(**texts: str) -> dict[str, Quantity]:
+    return {name: parse_quantity(text) for name, text in texts.items()}
+
+
+# Memory has a limit above its request so that a burst of long texts does not kill the pod; CPU too, since synthesis takes what there is.
+_GATEWAY = (_amounts(cpu="100m", memory="128Mi"), _amounts(cpu="1", memory="256Mi"))
+_CONTAINERS = {
+    (True, Backend.ONNXRUNTIME): (_amounts(cpu="500m", memory="512Mi"), _amounts(cpu="2", memory="1Gi")),
+    (True, Backend.TRITON): (_amounts(cpu="500m", memory="768Mi"), _amounts(cpu="2", memory="1536Mi")),
+    (False, Backend.ONNXRUNTIME): (_amounts(cpu="4", memory="8Gi"), _amounts(cpu="8", memory="12Gi")),
+    (False, Backend.TRITON): (_amounts(cpu="4", memory="16Gi"), _amounts(cpu="8", memory="24Gi")),
+}
+
+
+def effective(spec: CosyVoiceDeploymentSpec, images: Images) -> EffectiveSpec:
+    """Fill in every default. The same spec and images always give the same result."""
+    tiers = spec.tiers or (_DEMO_TIERS if spec.model.family == Family.DEMO else _AUTOMATIC_TIERS)
+    runtime = spec.runtime or Runtime()
+    return EffectiveSpec(
+        model=spec.model,
+        replicas=1 if spec.replicas is None else spec.replicas,
+        tiers=tuple(
+            _effective_tier(tier, spec, images, below_gpu=any(above.gpu for above in tiers[:position]))
+            for position, tier in enumerate(tiers)
+        ),
+        failover=_effective_failover(spec.failover or Failover()),
+        runtime=_effective_runtime(runtime, spec.model.family, images),
+        scheduling=spec.scheduling or Scheduling(),
+        paused=bool(spec.paused),
+    )
+
+
+def _effective_tier(tier: Tier, spec: CosyVoiceDeploymentSpec, images: Images, *, below_gpu: bool) -> EffectiveTier:
+    demo = spec.model.family == Family.DEMO
+    runtime = spec.runtime or Runtime()
+    gpu = _effective_gpu(tier.gpu) if tier.gpu else None
+    pods_per_unit = 2 if gpu is None and below_gpu and not demo else 1
+    operator_image = images.triton if tier.backend == Backend.TRITON else images.cpu
+    small = demo or tier.backend == Backend.ONNXRUNTIME
+    budget = SMALL_LOAD_BUDGET if small else LARGE_LOAD_BUDGET
+    return EffectiveTier(
+        name=tier.name,
+        backend=tier.backend,
+        gpu=gpu,
+        pods_per_unit=tier.replicas_per_unit or pods_per_unit,
+        execution_provider=tier.execution_provider or (ExecutionProvider.CUDA if gpu else ExecutionProvider.CPU),
+        image=tier.image or runtime.image or operator_image,
+        resources=merge_resources(tier.resources, *_CONTAINERS[demo, tier.backend], gpu=gpu),
+        load_budget=budget if runtime.load_budget is None else runtime.load_budget,
+    )
+
+
+def _effective_gpu(gpu: GPU) -> EffectiveGPU:
+    return EffectiveGPU(products=gpu.products or (), resource=gpu.resource_name or GPU_RESOURCE, count=gpu.count or 1)
+
+
+def _effective_failover(failover: Failover) -> EffectiveFailover:
+    return EffectiveFailover(
+        after=DEFAULT_AFTER if failover.after is None else failover.after,
+        recover_after=DEFAULT_RECOVER_AFTER if failover.recover_after is None else failover.recover_after,
+        minimum_dwell=DEFAULT_MINIMUM_DWELL if failover.minimum_dwell is None else failover.minimum_dwell,
+    )
+
+
+def _effective_runtime(runtime: Runtime, family: Family, images: Images) -> EffectiveRuntime:
+    return EffectiveRuntime(
+        gateway_image=runtime.gateway_image or images.gateway,
+        gateway_resources=merge_resources(runtime.gateway_resources, *_GATEWAY),
+        streaming=family != Family.COSYVOICE2_UNET if runtime.streaming is None else runtime.streaming,
+        load_timeout=DEFAULT_LOAD_TIMEOUT if runtime.load_timeout is None else runtime.load_timeout,
+        warmup_requests=DEFAULT_WARMUP_REQUESTS if runtime.warmup_requests is None else runtime.warmup_requests,
+        drain_timeout=DEFAULT_DRAIN_TIMEOUT if runtime.drain_timeout is None else runtime.drain_timeout,
+        env=runtime.env or (),
+        image_pull_secrets=tuple(secret.name for secret in runtime.image_pull_secrets or ()),
+    )
+
+
+def merge_resources(
+    wanted: Resources | None,
+    requests: Mapping[str, Quantity],
+    limits: Mapping[str, Quantity],
+    *,
+    gpu: EffectiveGPU | None = None,
+) -> EffectiveResources:
+    """Lay what a user wants over the defaults, resource by resource, so that limits stay at or above requests.
+
+    A default gives way to the user's other figure: a limit below the default request lowers that request, and the other way round.
+    """
+    given_requests, given_limits = (wanted.requests or {}, wanted.limits or {}) if wanted else ({}, {})
+    merged_requests, merged_limits = dict(given_requests), dict(given_limits)
+    for name, default in requests.items():
+        merged_requests.setdefault(name, min(default, given_limits.get(name, default), key=_value))
+    for name, default in limits.items():
+        merged_limits.setdefault(name, max(default, given_requests.get(name, default), key=_value))
+    if gpu:
+        count = parse_quantity(gpu.count)
+        merged_requests[gpu.resource] = merged_limits[gpu.resource] = count
+    return EffectiveResources(
+        requests={name: str(merged_requests[name]) for name in sorted(merged_requests)},
+        limits={name: str(merged_limits[name]) for name in sorted(merged_limits)},
+    )
+
+
+def _value(quantity: Quantity) -> int:
+    return quantity.nano
+
+
+def _tier_status(tier: EffectiveTier, runtime: EffectiveRuntime) -> EffectiveTierStatus:
+    return EffectiveTierStatus(
+        name=tier.name,
+        backend=tier.backend,
+        image=tier.image,
+        gateway_image=runtime.gateway_image if tier.backend == Backend.TRITON else None,
+        execution_provider=tier.execution_provider,
+        replicas_per_unit=tier.pods_per_unit,
+        load_budget=tier.load_budget,
+    )
