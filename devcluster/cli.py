@@ -1,0 +1,101 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from devcluster import controlplane
+from devcluster.cluster import Cluster, down
+from devcluster.errors import DevClusterError
+from devcluster.options import FakeGpus, Options
+from devcluster.paths import state_home
+from devcluster.progress import ConsoleProgress
+from devcluster.watch import watch
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return int(parsed.run(parsed) or 0)
+    except DevClusterError as error:
+        console = Console(stderr=True, highlight=False)
+        console.print(f"[red]error:[/] {error.message}", soft_wrap=True)
+        if error.hint:
+            console.print(f"[bold]next:[/] {error.hint}", soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="devcluster", description="A real Kubernetes on this machine.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: object, text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.add_argument("--name", default="default", help="name of the cluster (default: %(default)s)")
+        made.set_defaults(run=run)
+        return made
+
+    up = command("up", _up, "Start a cluster; builds what is missing first.")
+    up.add_argument("--fake-gpus", metavar="N=PRODUCT", help="GPUs that the real node claims, for example 2=NVIDIA-L4")
+    up.add_argument("--kwok", metavar="FILE", type=Path, action="append", default=[], help="file with simulated Nodes")
+    up.add_argument("--no-node", action="store_true", help="control plane only: several can run side by side")
+    command("down", _down, "Stop a cluster and remove all it made.")
+    command("status", _status, "Say what runs.")
+    command("kubeconfig", _kubeconfig, "Print the path of the administrator's kubeconfig.")
+    kubectl = command("kubectl", _kubectl, "Run the cluster's own kubectl.")
+    kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
+    watcher = commands.add_parser("watch")
+    watcher.add_argument("--name", required=True)
+    watcher.add_argument("--home", type=Path, required=True)
+    watcher.add_argument("--owner", required=True)
+    watcher.set_defaults(run=lambda parsed: watch(parsed.name, parsed.home, parsed.owner))
+    return parser
+
+
+def _up(parsed: argparse.Namespace) -> None:
+    node = not parsed.no_node
+    progress = ConsoleProgress()
+    if node and os.geteuid() != 0:
+        progress.note("not root: control plane and simulated nodes only, no real node")
+        node = False
+    gpus = FakeGpus.parse(parsed.fake_gpus) if parsed.fake_gpus else None
+    options = Options(name=parsed.name, node=node, fake_gpus=gpus, kwok_files=tuple(parsed.kwok))
+    cluster = Cluster.up(options, progress)
+    progress.note(f"export KUBECONFIG={cluster.kubeconfig}")
+
+
+def _down(parsed: argparse.Namespace) -> None:
+    with ConsoleProgress().step(f"Taking down {parsed.name}"):
+        down(parsed.name)
+
+
+def _status(parsed: argparse.Namespace) -> int:
+    cluster = Cluster.find(parsed.name)
+    state = cluster.state
+    table = Table("process", "pid", "state", title=f"cluster {cluster.name} at {state.server}")
+    for name, process in state.processes.items():
+        table.add_row(name, str(process.pid), "[green]runs[/]" if process.alive() else "[red]ended[/]")
+    console = Console()
+    console.print(table)
+    console.print(f"API server ready: {controlplane.api_ready(cluster.api)}")
+    console.print(f"kubeconfig: {cluster.kubeconfig}", soft_wrap=True)
+    return 1 if state.dead else 0
+
+
+def _kubeconfig(parsed: argparse.Namespace) -> None:
+    sys.stdout.write(f"{Cluster.find(parsed.name, state_home()).kubeconfig}\n")
+
+
+def _kubectl(parsed: argparse.Namespace) -> None:
+    command = Cluster.find(parsed.name).kubectl_command(*parsed.arguments)
+    os.execv(command[0], command)  # noqa: S606  # replaces this process, so that signals and terminals just work

@@ -1,0 +1,111 @@
+"""Simulated nodes: KWOK plays their kubelets, and the real scheduler and controllers see a large, varied cluster."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from devcluster.api import Api
+from devcluster.build import KWOK
+from devcluster.errors import DevClusterError
+from devcluster.paths import ClusterPaths, write_private
+from devcluster.processes import Command, clean_environment
+
+ANNOTATION = "kwok.x-k8s.io/node"
+NOT_READY = "devcluster/not-ready"
+POD_CIDR = "10.250.0.0/16"
+# Inside the pod range, so that it ends in the same blackhole: KWOK's default is an address of a real network.
+NODE_IP = "10.250.255.254"
+DEFAULT_CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+
+
+def read_nodes(path: Path) -> list[dict[str, Any]]:
+    """Read Node objects from a YAML file.
+
+    Raises:
+        DevClusterError: The file cannot be read, or holds something else than Nodes.
+    """
+    try:
+        documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
+    except (OSError, yaml.YAMLError) as error:
+        raise DevClusterError(f"{path}: {error}") from error
+    for number, document in enumerate(documents, 1):
+        if not isinstance(document, dict) or document.get("kind") != "Node":
+            raise DevClusterError(f"{path}: document {number} is not a Node", hint="give Node objects only")
+    return documents
+
+
+def prepare_node(node: dict[str, Any]) -> dict[str, Any]:
+    """The object to create for a Node as a user wrote it.
+
+    KWOK takes a node over by its annotation and would make any node Ready within a second. One that the file calls
+    not ready gets a second annotation, which keeps KWOK's stages off while its lease is still renewed.
+    """
+    made = copy.deepcopy(node)
+    metadata = made.setdefault("metadata", {})
+    metadata.setdefault("labels", {}).setdefault("kubernetes.io/hostname", metadata["name"])
+    annotations = metadata.setdefault("annotations", {})
+    annotations[ANNOTATION] = "fake"
+    status = made.setdefault("status", {})
+    capacity = status.get("capacity") or status.get("allocatable") or DEFAULT_CAPACITY
+    status["capacity"] = capacity
+    status.setdefault("allocatable", capacity)
+    given = {condition["type"]: condition for condition in status.get("conditions", [])}
+    if given.get("Ready", {}).get("status", "True") == "True":
+        # KWOK writes the conditions, and only for nodes that are not Ready yet.
+        status.pop("conditions", None)
+        return made
+    annotations[NOT_READY] = "true"
+    for condition in given.values():
+        condition.setdefault("reason", "KubeletNotReady")
+        condition.setdefault("message", "simulated: not ready")
+    status.update(conditions=list(given.values()), phase="Running")
+    status["addresses"] = [
+        {"type": "InternalIP", "address": NODE_IP},
+        {"type": "Hostname", "address": metadata["name"]},
+    ]
+    return made
+
+
+def create_nodes(api: Api, nodes: Sequence[dict[str, Any]]) -> None:
+    """Create the nodes, with their status: the API server takes it on creation, as from a kubelet."""
+    for node in nodes:
+        api.request("POST", "/api/v1/nodes", prepare_node(node))
+
+
+def write_stages(paths: ClusterPaths) -> Path:
+    """Write KWOK's own stages for pods and nodes, kept away from nodes that are to stay not ready."""
+    documents = []
+    for file in sorted((KWOK.folder() / "files").glob("*.yaml")):
+        for stage in yaml.safe_load_all(file.read_text()):
+            if stage["spec"]["resourceRef"]["kind"] == "Node":
+                stage["spec"]["selector"].setdefault("matchExpressions", []).append(
+                    {"key": f'.metadata.annotations["{NOT_READY}"]', "operator": "DoesNotExist"}
+                )
+            documents.append(stage)
+    target = paths.kwok / "stages.yaml"
+    write_private(target, yaml.safe_dump_all(documents, sort_keys=False))
+    return target
+
+
+def command(paths: ClusterPaths, port: int) -> Command:
+    """How to start KWOK."""
+    return Command(
+        name="kwok",
+        argv=[
+            str(KWOK.folder() / "kwok"),
+            f"--config={write_stages(paths)}",
+            f"--kubeconfig={paths.kubeconfig_of('kwok')}",
+            f"--manage-nodes-with-annotation-selector={ANNOTATION}=fake",
+            f"--cidr={POD_CIDR}",
+            f"--node-ip={NODE_IP}",
+            f"--node-port={port}",
+            f"--server-address=127.0.0.1:{port}",
+        ],
+        log=paths.log_of("kwok"),
+        environment=clean_environment(paths.kwok),
+    )

@@ -1,0 +1,3 @@
+module cosyvoice.io/devcluster/pause
+
+go 1.24.0

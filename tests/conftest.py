@@ -1,0 +1,70 @@
+"""Fixtures that give tests a real Kubernetes: started once per session, and gone with it, however it ends."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devcluster import Cluster, DevClusterError, FakeGpus, Options, Owner
+from devcluster.network import is_root
+from devcluster.progress import ConsoleProgress
+from tests.cluster import GPU_NODES
+
+ClusterFactory = Callable[..., Cluster]
+
+
+@pytest.fixture(scope="session")
+def cluster_home() -> Iterator[Path]:
+    """State folder of this session's clusters; short, because Unix sockets lie below it."""
+    home = Path(tempfile.mkdtemp(prefix="dc-"))
+    yield home
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def make_cluster(cluster_home: Path) -> Iterator[ClusterFactory]:
+    """Makes clusters of one's own: `make_cluster(kwok=True, kwok_files=(GPU_NODES,))`.
+
+    All end with the session; call `.down()` to end one earlier. Without `node=True` it is a control plane only, and
+    any number of them, also of other sessions, run side by side.
+    """
+    numbers = count(1)
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Cluster:
+            options = {"name": f"c{next(numbers)}", "node": False, "home": cluster_home} | options
+            cluster = Cluster.up(Options(owner=Owner.this_process(), **options), ConsoleProgress())
+            stack.callback(cluster.down)
+            return cluster
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def control_plane(make_cluster: ClusterFactory) -> Cluster:
+    """A control plane without nodes; `control_plane.start_kwok(file, ...)` adds simulated ones on demand."""
+    return make_cluster()
+
+
+@pytest.fixture(scope="session")
+def gpu_cluster(make_cluster: ClusterFactory) -> Cluster:
+    """A control plane of its own with a simulated node for each GPU machine of the fixtures."""
+    return make_cluster(kwok_files=(GPU_NODES,))
+
+
+@pytest.fixture(scope="session")
+def real_cluster(make_cluster: ClusterFactory) -> Cluster:
+    """A cluster with a real node that claims two NVIDIA L4; one per machine, and only as root."""
+    if not is_root():
+        pytest.skip("a real node needs root")
+    try:
+        return make_cluster(name="real", node=True, fake_gpus=FakeGpus(2, "NVIDIA-L4"))
+    except DevClusterError as error:
+        pytest.fail(str(error))
