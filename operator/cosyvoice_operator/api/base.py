@@ -14,25 +14,34 @@ from pydantic.alias_generators import to_camel
 class Rule:
     """One rule over several fields, in the API server's language and in ours.
 
-    Both forms stand side by side because both are used: the CRD refuses a wrong resource at once, and a file that never met a cluster
-    (``cosyvoice-operator render``) is refused with the same words. The contract tests hold the two forms together.
+    Both forms stand side by side because both are used: the CRD refuses a wrong resource at once, and a file that never
+    met a cluster (``cosyvoice-operator render``) is refused with the same words. The contract tests hold the two forms
+    together.
 
     Attributes:
-        cel: Expression over ``self``, true for a good object.
-        message: Says what is wrong and what to write instead.
-        holds: The same as ``cel``, over the model.
+        cel: Expression over ``self``, true for a good object. None where the schema itself holds the rule, as the key
+        of a list does. message: Says what is wrong and what to write instead. holds: The same as ``cel``, over the
+        model.
     """
 
-    cel: str
+    cel: str | None
     message: str
     holds: Callable[[Any], bool]
+
+
+def _add_rules(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Hand the rules on to the JSON schema, in the form that a CRD wants."""
+    rules: tuple[Rule, ...] = getattr(model, "rules", ())
+    validations = [{"rule": rule.cel, "message": rule.message} for rule in rules if rule.cel is not None]
+    if validations:
+        schema["x-kubernetes-validations"] = validations
 
 
 class Model(BaseModel):
     """Base of all models of the custom resource.
 
-    Unknown fields are ignored, not refused: while an upgrade is on its way an old operator reads resources of a newer CRD. The API server
-    itself refuses them on ``kubectl apply``.
+    Unknown fields are ignored, not refused: while an upgrade is on its way an old operator reads resources of a newer
+    CRD. The API server itself refuses them on ``kubectl apply``.
     """
 
     model_config = ConfigDict(
@@ -42,6 +51,7 @@ class Model(BaseModel):
         validate_by_alias=True,
         use_attribute_docstrings=True,
         extra="ignore",
+        json_schema_extra=_add_rules,
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()

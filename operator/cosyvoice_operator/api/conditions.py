@@ -1,7 +1,7 @@
 """Types and reasons of the conditions, in one place so that they are spelt once and described once.
 
-Ready, Reconciling and Stalled follow kstatus, which Argo CD, Flux and ``kubectl wait`` read. The others have abnormal-true polarity
-except CapacityAvailable; none of them makes a resource unhealthy by itself.
+Ready, Reconciling and Stalled follow kstatus, which Argo CD, Flux and ``kubectl wait`` read. The others have
+abnormal-true polarity except CapacityAvailable; none of them makes a resource unhealthy by itself.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class Reason(StrEnum):
     QUEUED = "Queued"
     """A queue holds the pods back by scheduling gates."""
     MISCONFIGURED = "Misconfigured"
-    """Pods can't start for a reason that lies in the spec or in an object it names: never a reason to fall back by itself."""
+    """Pods can't start for a reason that lies in the spec or in an object it names: never a reason to fall back by
+    itself."""
     UNSCHEDULABLE = "Unschedulable"
     """The scheduler finds no node, for none of the reasons above."""
     FAULTED = "Faulted"
@@ -91,7 +92,7 @@ class Reason(StrEnum):
     PROVIDER_MISMATCH = "ProviderMismatch"
     """The runtime computes on something else than its tier asks for."""
 
-    # Pools: nothing is wrong
+    # Pools in good health
     SERVING = "Serving"
     """All pods that were asked for are ready."""
     STARTING = "Starting"

@@ -1,6 +1,7 @@
 """Defaults: the spec as the operator reads it, with nothing left open.
 
-They live here and not in the CRD: defaults that the API server writes into the resource look like drift to GitOps tools.
+They live here and not in the CRD: defaults that the API server writes into the resource look like drift to GitOps
+tools.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def _amounts(**texts: str) -> dict[str, Quantity]:
     return {name: parse_quantity(text) for name, text in texts.items()}
 
 
-# Memory has a limit above its request so that a burst of long texts does not kill the pod; CPU too, since synthesis takes what there is.
+# Limits stand above requests: a burst of long texts needs memory for a moment, and synthesis takes the CPU there is.
 _GATEWAY = (_amounts(cpu="100m", memory="128Mi"), _amounts(cpu="1", memory="256Mi"))
 _CONTAINERS = {
     (True, Backend.ONNXRUNTIME): (_amounts(cpu="500m", memory="512Mi"), _amounts(cpu="2", memory="1Gi")),
@@ -236,7 +237,8 @@ def merge_resources(
 ) -> EffectiveResources:
     """Lay what a user wants over the defaults, resource by resource, so that limits stay at or above requests.
 
-    A default gives way to the user's other figure: a limit below the default request lowers that request, and the other way round.
+    A default gives way to the user's other figure: a limit below the default request lowers that request, and the other
+    way round.
     """
     given_requests, given_limits = (wanted.requests or {}, wanted.limits or {}) if wanted else ({}, {})
     merged_requests, merged_limits = dict(given_requests), dict(given_limits)

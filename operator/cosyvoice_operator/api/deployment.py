@@ -11,7 +11,8 @@ from cosyvoice_operator.api.spec import CosyVoiceDeploymentSpec
 from cosyvoice_operator.api.status import CosyVoiceDeploymentStatus
 
 NAME_LIMIT = 40
-"""Longest name; with a tier's name and a GPU type every child still fits into 63 characters, shortened by a digest at most."""
+"""Longest name; with a tier's name and a GPU type every child still fits into 63 characters, shortened by a digest at
+most."""
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -33,12 +34,14 @@ class CosyVoiceDeployment(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel=f"self.metadata.name.size() <= {NAME_LIMIT}",
-            message=f"metadata.name is too long: use at most {NAME_LIMIT} characters, so that the names of all children fit into 63",
+            message=f"metadata.name is too long: use at most {NAME_LIMIT} characters, so that the names of all "
+            f"children fit into 63",
             holds=lambda self: len(_name(self)) <= NAME_LIMIT,
         ),
         Rule(
             cel=f"self.metadata.name.matches('^{_NAME.pattern}$')",
-            message="metadata.name becomes the name of a Service: start with a letter and use only lower-case letters, digits and '-'",
+            message="metadata.name becomes the name of a Service: start with a letter and use only lower-case "
+            "letters, digits and '-'",
             holds=lambda self: _NAME.fullmatch(_name(self)) is not None,
         ),
     )

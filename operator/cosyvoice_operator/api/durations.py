@@ -9,9 +9,12 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from cosyvoice_operator.api.texts import PATTERN_HINT
+
 _NUMBER = r"[0-9]{1,6}(\.[0-9]{1,3})?"
 PATTERN = f"^({_NUMBER}h)?({_NUMBER}m)?({_NUMBER}s)?({_NUMBER}ms)?$"
-"""What Go's ``time.ParseDuration`` reads, each unit at most once and in falling order, so that it can't overflow in CEL's ``duration()``."""
+"""What Go's ``time.ParseDuration`` reads, each unit at most once and in falling order, so that it can't overflow in
+CEL's ``duration()``."""
 
 MIN_LENGTH, MAX_LENGTH = 2, 40
 
@@ -48,6 +51,14 @@ Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": PATTERN, "minLength": MIN_LENGTH, "maxLength": MAX_LENGTH}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": PATTERN,
+            "minLength": MIN_LENGTH,
+            "maxLength": MAX_LENGTH,
+            PATTERN_HINT: "this is no duration: write hours, minutes and seconds, for example 90s, 2m or 1h30m",
+        }
+    ),
 ]
 """A model field that holds a duration: a ``timedelta`` in Python, text such as ``2m`` in the resource."""

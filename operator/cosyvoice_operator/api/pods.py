@@ -7,17 +7,21 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from cosyvoice_operator.api.base import Model, Rule
 from cosyvoice_operator.api.durations import Duration
 from cosyvoice_operator.api.quantity import Quantity, QuantityField
-from cosyvoice_operator.api.source import Key, Name
-
-ResourceName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
-Image = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^\S+$")]
-LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
-LabelValue = Annotated[str, StringConstraints(max_length=63)]
+from cosyvoice_operator.api.texts import (
+    ContainerResource,
+    DataKey,
+    Image,
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    VariableName,
+    limited,
+)
 
 ENV_PREFIX = "COSYVOICE_"
 """Variables with this prefix are the operator's own."""
@@ -31,9 +35,9 @@ def _limits_cover_requests(resources: Resources) -> bool:
 class Resources(Model):
     """Requests and limits of one container, as in a pod. What is left out gets the operator's default."""
 
-    requests: Annotated[Mapping[ResourceName, QuantityField], Field(max_length=16)] | None = None
+    requests: Annotated[Mapping[ContainerResource, QuantityField], Field(max_length=16)] | None = None
     """What the scheduler reserves, for example `{cpu: 500m, memory: 1Gi}`."""
-    limits: Annotated[Mapping[ResourceName, QuantityField], Field(max_length=16)] | None = None
+    limits: Annotated[Mapping[ContainerResource, QuantityField], Field(max_length=16)] | None = None
     """What the container may use at most."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -57,9 +61,9 @@ class Resources(Model):
 class KeySelector(Model):
     """One key of a Secret or ConfigMap in the namespace of the resource."""
 
-    name: Name
+    name: ObjectName
     """Name of the object."""
-    key: Key
+    key: DataKey
     """Key in the object."""
     optional: bool | None = None
     """Whether the pod starts when the object or the key is missing."""
@@ -85,9 +89,9 @@ class EnvVarSource(Model):
 class EnvVar(Model):
     """An environment variable of the runtime containers."""
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    name: VariableName
     """Name of the variable."""
-    value: Annotated[str, StringConstraints(max_length=4096)] | None = None
+    value: Annotated[str, limited(4096, shortest=0)] | None = None
     """Its value."""
     value_from: EnvVarSource | None = None
     """Where its value comes from."""
@@ -95,7 +99,8 @@ class EnvVar(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!self.name.startsWith('COSYVOICE_')",
-            message="variables that start with COSYVOICE_ are set by the operator: use the fields of the resource instead",
+            message="variables that start with COSYVOICE_ are set by the operator: use the fields of the resource "
+            "instead",
             holds=lambda self: not self.name.startswith(ENV_PREFIX),
         ),
         Rule(
@@ -109,7 +114,7 @@ class EnvVar(Model):
 class PullSecret(Model):
     """A Secret of type `kubernetes.io/dockerconfigjson` in the namespace of the resource."""
 
-    name: Name
+    name: ObjectName
     """Name of the Secret."""
 
 
@@ -125,17 +130,20 @@ class Runtime(Model):
     """Images, environment and time budgets of the pods that serve."""
 
     image: Image | None = None
-    """Image of the container that computes, on every tier; a tier's own `image` goes first. Left out: the operator's image for the backend."""
+    """Image of the container that computes, on every tier; a tier's own `image` goes first. Left out: the operator's
+    image for the backend."""
     gateway_image: Image | None = None
     """Image of the gateway beside Triton. Left out: the operator's."""
     gateway_resources: Resources | None = None
-    """Resources of the gateway beside Triton. On ONNXRuntime tiers the gateway is the container that computes: there `tiers[].resources` counts."""
+    """Resources of the gateway beside Triton. On ONNXRuntime tiers the gateway is the container that computes: there
+    `tiers[].resources` counts."""
     streaming: bool | None = None
     """Whether the model's server answers in pieces while it still computes. Left out: true wherever the family can."""
     load_timeout: Duration | None = None
     """How long a pod may take from start to ready before it is restarted. Left out: 10m."""
     load_budget: Duration | None = None
-    """Model load time above which the condition ModelLoadSlow is raised. Left out: 5s for Demo and on ONNXRuntime, 1m on Triton."""
+    """Model load time above which the condition ModelLoadSlow is raised. Left out: 5s for Demo and on ONNXRuntime, 1m
+    on Triton."""
     warmup_requests: Annotated[int, Field(ge=0, le=100)] | None = None
     """Syntheses before a pod is ready. Left out: 2."""
     drain_timeout: Duration | None = None
@@ -154,9 +162,10 @@ class Runtime(Model):
             holds=lambda self: self.load_timeout is None or self.load_timeout >= timedelta(seconds=1),
         ),
         Rule(
-            cel="!has(self.loadBudget) || duration(self.loadBudget) <= (has(self.loadTimeout) ? duration(self.loadTimeout) : duration('10m'))",
-            message="loadBudget is above loadTimeout (10m if left out): a pod would be restarted before it counts as slow; lower loadBudget or raise "
-            "loadTimeout",
+            cel="!has(self.loadBudget) || duration(self.loadBudget) <= (has(self.loadTimeout) ? "
+            "duration(self.loadTimeout) : duration('10m'))",
+            message="loadBudget is above loadTimeout (10m if left out): a pod would be restarted before it counts "
+            "as slow; lower loadBudget or raise loadTimeout",
             holds=_budget_fits,
         ),
         Rule(
@@ -198,11 +207,11 @@ class Toleration(Model):
 
 
 class Scheduling(Model):
-    """Where the pods of all tiers may run. Nodes with the right GPU are chosen by the operator; taints `nvidia.com/gpu` are tolerated on GPU tiers."""
+    """Where the pods of all tiers may run. Nodes with the right GPU are chosen by the operator."""
 
     node_selector: Annotated[Mapping[LabelKey, LabelValue], Field(max_length=16)] | None = None
     """Labels that a node must have."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] | None = None
     """Taints that the pods tolerate."""
-    priority_class_name: Name | None = None
+    priority_class_name: ObjectName | None = None
     """Priority class of the pods."""

@@ -1,7 +1,7 @@
 """Kubernetes quantities (``500m``, ``1.5Gi``), written back exactly as the API server stores them.
 
-Server-side apply makes this matter: the server canonicalises quantities in a pod template, so an operator that asked for ``0.5`` and
-reads back ``500m`` would see a difference for ever.
+Server-side apply makes this matter: the server canonicalises quantities in a pod template, so an operator that asked
+for ``0.5`` and reads back ``500m`` would see a difference for ever.
 """
 
 from __future__ import annotations
@@ -96,10 +96,14 @@ QuantityField = Annotated[
     PlainSerializer(str, return_type=str),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": PATTERN,
-            "maxLength": MAX_LENGTH,
             "x-kubernetes-int-or-string": True,
+            "maxLength": MAX_LENGTH,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "isQuantity(string(self)) && quantity(string(self)).sign() >= 0",
+                    "message": "this is no quantity: write for example 2, '500m' or '1.5Gi'",
+                }
+            ],
         }
     ),
 ]

@@ -5,18 +5,20 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from pydantic import Field, StringConstraints
-
 from cosyvoice_operator.api.base import Model, Rule
-
-Name = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
-"""Name of another object in the namespace of the resource."""
-
-Key = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
-"""Key in a Secret or ConfigMap."""
-
-Repository = Annotated[str, StringConstraints(min_length=3, max_length=200, pattern=r"^[-\w.]+/[-\w.]+$")]
-Revision = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[-\w./]+$")]
+from cosyvoice_operator.api.texts import (
+    Bucket,
+    DataKey,
+    Download,
+    Endpoint,
+    Image,
+    ObjectName,
+    Repository,
+    Revision,
+    Sha256,
+    VoiceName,
+    limited,
+)
 
 
 class Family(StrEnum):
@@ -31,39 +33,39 @@ class Family(StrEnum):
 class SecretKeyRef(Model):
     """One key of a Secret in the namespace of the resource."""
 
-    name: Name
+    name: ObjectName
     """Name of the Secret."""
-    key: Key
+    key: DataKey
     """Key in the Secret."""
 
 
 class SecretRef(Model):
     """A Secret in the namespace of the resource."""
 
-    name: Name
+    name: ObjectName
     """Name of the Secret."""
 
 
 class EmbeddedSource(Model):
     """The voice inside the runtime image; nothing is fetched."""
 
-    voice: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-_a-z0-9]*[a-z0-9])?$")]
+    voice: VoiceName
     """Name of the voice, for example `heart`."""
 
 
 class VolumeSource(Model):
     """Files that are already on a volume."""
 
-    claim_name: Name
+    claim_name: ObjectName
     """Name of the PersistentVolumeClaim. It is mounted read-only."""
-    path: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+    path: Annotated[str, limited(1024)] | None = None
     """Folder of the model in the volume, relative; the volume's root if left out."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!has(self.path) || (!self.path.startsWith('/') && !self.path.split('/').exists(part, part == '..'))",
-            message="path is relative to the volume and stays inside it: write for example 'Fun-CosyVoice3-0.5B-2512', without a leading '/' "
-            "and without '..'",
+            message="path is relative to the volume and stays inside it: write for example "
+            "'Fun-CosyVoice3-0.5B-2512', without a leading '/' and without '..'",
             holds=lambda self: (
                 self.path is None or (not self.path.startswith("/") and ".." not in self.path.split("/"))
             ),
@@ -80,7 +82,8 @@ class HubSource(Model):
     repo: Repository
     """Repository, as `owner/name`."""
     revision: Revision
-    """Commit or tag. Branches that move (`main`, `master`, `HEAD`) are refused: two pods could then serve different models."""
+    """Commit or tag. Branches that move (`main`, `master`, `HEAD`) are refused: two pods could then serve different
+    models."""
     token_secret_ref: SecretKeyRef | None = None
     """Access token, for repositories that need one."""
 
@@ -96,31 +99,32 @@ class HubSource(Model):
 class S3Source(Model):
     """Objects under a prefix of an S3 bucket."""
 
-    bucket: Annotated[str, StringConstraints(min_length=3, max_length=63, pattern=r"^[a-z0-9][-a-z0-9.]*[a-z0-9]$")]
+    bucket: Bucket
     """Name of the bucket."""
-    prefix: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+    prefix: Annotated[str, limited(1024)] | None = None
     """Prefix of the model's objects; the whole bucket if left out."""
-    endpoint: Annotated[str, StringConstraints(max_length=1024, pattern=r"^https?://[^\s/]+")] | None = None
+    endpoint: Endpoint | None = None
     """Address of the S3 service, for services other than AWS."""
-    region: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = None
+    region: Annotated[str, limited(63)] | None = None
     """Region of the bucket."""
     credentials_secret_ref: SecretRef | None = None
-    """Secret with `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`; left out for public buckets and for identities of the pod."""
+    """Secret with `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`; left out for public buckets and for identities of
+    the pod."""
 
 
 class HTTPSource(Model):
     """One archive behind an address, checked by its digest."""
 
-    url: Annotated[str, StringConstraints(max_length=2048, pattern=r"^https?://[^\s/]+/\S+$")]
+    url: Download
     """Address of a `.tar`, `.tar.gz`, `.tar.zst` or `.zip` file."""
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$", max_length=64)]
+    sha256: Sha256
     """SHA-256 of the file, 64 hexadecimal digits."""
 
 
 class ImageSource(Model):
     """An OCI image whose files are the model, mounted as an image volume."""
 
-    reference: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^\S+$")]
+    reference: Image
     """Image reference, by digest if the model must not change."""
 
 
@@ -148,9 +152,11 @@ class ModelSource(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            cel="[has(self.embedded), has(self.persistentVolumeClaim), has(self.huggingFace), has(self.modelScope), has(self.s3), has(self.http), "
-            "has(self.image)].filter(given, given).size() == 1",
-            message="exactly one source is needed: set one of embedded, persistentVolumeClaim, huggingFace, modelScope, s3, http, image",
+            cel="[has(self.embedded), has(self.persistentVolumeClaim), has(self.huggingFace), "
+            "has(self.modelScope), has(self.s3), has(self.http), has(self.image)].filter(given, given).size() "
+            "== 1",
+            message="exactly one source is needed: set one of embedded, persistentVolumeClaim, huggingFace, "
+            "modelScope, s3, http, image",
             holds=lambda self: _sources(self) == 1,
         ),
     )
@@ -165,24 +171,22 @@ class ModelSpec(Model):
     """The model to serve."""
 
     family: Family
-    """Model family: `CosyVoice3`, `CosyVoice2DiT`, `CosyVoice2UNet`, or `Demo` (a small English voice inside the image, without GPUs and without downloads)."""
+    """Model family: `CosyVoice3`, `CosyVoice2DiT`, `CosyVoice2UNet`, or `Demo` (a small English voice inside the image,
+    without GPUs and without downloads)."""
     source: ModelSource
     """Where the model's files come from."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="self.family != 'Demo' || has(self.source.embedded)",
-            message="family Demo speaks with the voice inside its image: write source: {embedded: {voice: heart}}, or set family to the model that "
-            "the source holds",
+            message="family Demo speaks with the voice inside its image: write source: {embedded: {voice: heart}}, "
+            "or set family to the model that the source holds",
             holds=lambda self: self.family != Family.DEMO or self.source.embedded is not None,
         ),
         Rule(
             cel="self.family == 'Demo' || !has(self.source.embedded)",
-            message="source embedded exists for family Demo only: name where the model's files are, for example source: {persistentVolumeClaim: "
-            "{claimName: models}}, or set family: Demo",
+            message="source embedded exists for family Demo only: name where the model's files are, for example "
+            "source: {persistentVolumeClaim: {claimName: models}}, or set family: Demo",
             holds=lambda self: self.family == Family.DEMO or self.source.embedded is None,
         ),
     )
-
-
-ModelField = Annotated[ModelSpec, Field(description="The model to serve.")]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from cosyvoice_operator.api.base import Model, Rule
 from cosyvoice_operator.api.durations import Duration
-from cosyvoice_operator.api.pods import Image, Resources, Runtime, Scheduling
+from cosyvoice_operator.api.pods import Resources, Runtime, Scheduling
 from cosyvoice_operator.api.source import Family, ModelSpec
+from cosyvoice_operator.api.texts import ExtendedResource, GPUProduct, Image, TierName
 
 GPU_RESOURCE = "nvidia.com/gpu"
 _GPU_DOMAIN = "nvidia.com/"
@@ -33,31 +34,12 @@ class ExecutionProvider(StrEnum):
 class GPU(Model):
     """GPUs of each pod of a tier."""
 
-    products: (
-        Annotated[
-            tuple[
-                Annotated[
-                    str,
-                    StringConstraints(
-                        min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-                    ),
-                ],
-                ...,
-            ],
-            Field(max_length=16, json_schema_extra={"x-list-set": True}),
-        ]
-        | None
-    ) = None
-    """GPU types in the order in which to try them, as in the node label `nvidia.com/gpu.product`. Left out or empty: all that the cluster has."""
-    resource_name: (
-        Annotated[
-            str,
-            StringConstraints(
-                min_length=3, max_length=100, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]+$"
-            ),
-        ]
-        | None
-    ) = None
+    products: Annotated[tuple[GPUProduct, ...], Field(max_length=16, json_schema_extra={"x-list-set": True})] | None = (
+        None
+    )
+    """GPU types in the order in which to try them, as in the node label `nvidia.com/gpu.product`. Left out or empty:
+    all that the cluster has."""
+    resource_name: ExtendedResource | None = None
     """Extended resource that stands for one GPU. Left out: nvidia.com/gpu."""
     count: Annotated[int, Field(ge=1, le=16)] | None = None
     """GPUs of each pod. Left out: 1."""
@@ -85,7 +67,8 @@ def _gpu_amounts_cel(part: str) -> str:
     count = "(has(self.gpu.count) ? self.gpu.count : 1)"
     amounts = f"self.resources.{part}"
     return (
-        f"(!has({amounts}) || {amounts}.all(name, name == {resource} ? quantity(string({amounts}[name])).compareTo(quantity(string({count}))) == 0 : "
+        f"(!has({amounts}) || {amounts}.all(name, name == {resource} ? "
+        f"quantity(string({amounts}[name])).compareTo(quantity(string({count}))) == 0 : "
         f"!name.startsWith('nvidia.com/')))"
     )
 
@@ -98,20 +81,24 @@ def _no_gpu_cel(part: str) -> str:
 class Tier(Model):
     """One way to serve. Tiers are tried in the order in which they are written."""
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=20, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    name: TierName
     """Name of the tier, part of the names of its Deployments."""
     backend: Backend
     """What computes: `Triton` (GPU tiers, with TensorRT-LLM engines) or `ONNXRuntime`."""
     image: Image | None = None
-    """Image of the container that computes in this tier. Left out: `runtime.image`, else the operator's image for the backend."""
+    """Image of the container that computes in this tier. Left out: `runtime.image`, else the operator's image for the
+    backend."""
     gpu: GPU | None = None
     """GPUs of each pod. Left out: the tier runs on CPU."""
     replicas_per_unit: Annotated[int, Field(ge=1, le=16)] | None = None
-    """Pods of this tier that serve as much as one unit. Left out: 1; 2 for a CPU tier below a GPU tier, except for family Demo."""
+    """Pods of this tier that serve as much as one unit. Left out: 1; 2 for a CPU tier below a GPU tier, except for
+    family Demo."""
     execution_provider: ExecutionProvider | None = None
-    """What must really compute; pods that report something else do not count as healthy. Left out: CUDA with a GPU, CPU without."""
+    """What must really compute; pods that report something else do not count as healthy. Left out: CUDA with a GPU, CPU
+    without."""
     resources: Resources | None = None
-    """Resources of the container that computes: Triton's on Triton, the gateway's on ONNXRuntime. GPUs are added by the operator."""
+    """Resources of the container that computes: Triton's on Triton, the gateway's on ONNXRuntime. GPUs are added by the
+    operator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -121,19 +108,21 @@ class Tier(Model):
         ),
         Rule(
             cel="has(self.gpu) || !has(self.executionProvider) || self.executionProvider != 'CUDA'",
-            message="executionProvider CUDA needs a GPU: add gpu: {count: 1} to the tier, or leave executionProvider out",
+            message="executionProvider CUDA needs a GPU: add gpu: {count: 1} to the tier, or leave "
+            "executionProvider out",
             holds=lambda self: self.gpu is not None or self.execution_provider != ExecutionProvider.CUDA,
         ),
         Rule(
-            cel=f"!has(self.gpu) || !has(self.resources) || ({_gpu_amounts_cel('requests')} && {_gpu_amounts_cel('limits')})",
-            message="resources name a GPU that differs from gpu.resourceName or gpu.count: leave GPUs out of resources, the operator adds gpu.count to "
-            "requests and limits",
+            cel=f"!has(self.gpu) || !has(self.resources) || ({_gpu_amounts_cel('requests')} && "
+            f"{_gpu_amounts_cel('limits')})",
+            message="resources name a GPU that differs from gpu.resourceName or gpu.count: leave GPUs out of "
+            "resources, the operator adds gpu.count to requests and limits",
             holds=_gpu_amounts_agree,
         ),
         Rule(
             cel=f"has(self.gpu) || !has(self.resources) || ({_no_gpu_cel('requests')} && {_no_gpu_cel('limits')})",
-            message="resources ask for a GPU in a tier without gpu: write gpu: {resourceName: ..., count: 1} instead, so that the tier is placed on nodes "
-            "with GPUs",
+            message="resources ask for a GPU in a tier without gpu: write gpu: {resourceName: ..., count: 1} "
+            "instead, so that the tier is placed on nodes with GPUs",
             holds=_no_hidden_gpu,
         ),
     )
@@ -182,7 +171,8 @@ class CosyVoiceDeploymentSpec(Model):
     tiers: (
         Annotated[tuple[Tier, ...], Field(min_length=1, max_length=8, json_schema_extra={"x-list-key": "name"})] | None
     ) = None
-    """Ways to serve, tried in order. Left out: for Demo one CPU tier; else Triton on every GPU type of the cluster, then ONNXRuntime on CPU."""
+    """Ways to serve, tried in order. Left out: for Demo one CPU tier; else Triton on every GPU type of the cluster,
+    then ONNXRuntime on CPU."""
     failover: Failover | None = None
     """When to move to the next tier and back."""
     runtime: Runtime | None = None
@@ -193,32 +183,34 @@ class CosyVoiceDeploymentSpec(Model):
     """Whether the operator leaves the children as they are, for work by hand. Status is still reported."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(cel=None, message="two tiers have the same name", holds=_names_are_unique),
         Rule(
-            cel="self.model.family != 'CosyVoice2UNet' || !has(self.runtime) || !has(self.runtime.streaming) || !self.runtime.streaming",
-            message="CosyVoice2UNet falls silent after its first streamed request (CosyVoice issue 1866): set runtime.streaming: false, or use family "
-            "CosyVoice2DiT or CosyVoice3 to stream",
+            cel="self.model.family != 'CosyVoice2UNet' || !has(self.runtime) || !has(self.runtime.streaming) || "
+            "!self.runtime.streaming",
+            message="CosyVoice2UNet falls silent after its first streamed request (CosyVoice issue 1866): set "
+            "runtime.streaming: false, or use family CosyVoice2DiT or CosyVoice3 to stream",
             holds=lambda self: self.model.family != Family.COSYVOICE2_UNET or not _streaming(self),
         ),
         Rule(
-            cel="self.model.family != 'CosyVoice2DiT' || !has(self.runtime) || !has(self.runtime.streaming) || self.runtime.streaming",
-            message="CosyVoice2DiT only streams: leave runtime.streaming out, or use family CosyVoice2UNet or CosyVoice3 without streaming",
+            cel="self.model.family != 'CosyVoice2DiT' || !has(self.runtime) || !has(self.runtime.streaming) || "
+            "self.runtime.streaming",
+            message="CosyVoice2DiT only streams: leave runtime.streaming out, or use family CosyVoice2UNet or "
+            "CosyVoice3 without streaming",
             holds=lambda self: self.model.family != Family.COSYVOICE2_DIT or _streaming(self) is not False,
         ),
         Rule(
-            cel="!has(self.tiers) || !self.tiers.exists(tier, has(tier.gpu) && self.tiers.exists(other, other.name.startsWith(tier.name + '-')))",
-            message="a tier's name begins with the name of a GPU tier and '-', so that their Deployments could get the same name: rename it, for example "
-            "'gpu-large' to 'large'",
+            cel="!has(self.tiers) || !self.tiers.exists(tier, has(tier.gpu) && self.tiers.exists(other, "
+            "other.name.startsWith(tier.name + '-')))",
+            message="a tier's name begins with the name of a GPU tier and '-', so that their Deployments could get "
+            "the same name: rename it, for example 'gpu-large' to 'large'",
             holds=_names_stay_apart,
         ),
         Rule(
             cel="!has(self.runtime) || !has(self.runtime.image) || (has(self.tiers) ? "
             "!(self.tiers.exists(tier, !has(tier.image) && tier.backend == 'Triton') && "
-            "self.tiers.exists(tier, !has(tier.image) && tier.backend == 'ONNXRuntime')) : self.model.family == 'Demo')",
+            "self.tiers.exists(tier, !has(tier.image) && tier.backend == 'ONNXRuntime')) : self.model.family == "
+            "'Demo')",
             message="runtime.image would be used for two backends: set tiers[].image instead, one for each backend",
             holds=_image_fits_backends,
         ),
     )
-
-    def duplicate_tiers(self) -> bool:
-        """Tell whether two tiers share a name; in a cluster the list's key refuses that."""
-        return not _names_are_unique(self)

@@ -1,6 +1,7 @@
 """The status of a CosyVoiceDeployment: what really serves, and why it is so.
 
-The schema is lenient where the spec's is strict: a status that the API server refused would leave users without an answer.
+The schema is lenient where the spec's is strict: a status that the API server refused would leave users without an
+answer.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class PoolStatus(Model):
     pending: int = 0
     """Pods that wait for a node."""
     state: str
-    """`Serving`, `Starting`, `Idle`, or why it does not get what it was asked for: `Exhausted`, `NoSuchGPU`, `Misconfigured`, `LoadFailed`, ..."""
+    """`Serving`, `Starting`, `Idle`, or why it does not get what it was asked for: `Exhausted`, `NoSuchGPU`,
+    `Misconfigured`, `LoadFailed`, ..."""
     reason: str | None = None
     """CamelCase detail of the state."""
     message: str | None = None
