@@ -54,6 +54,8 @@ class Reason(StrEnum):
     """A tier that had run out is taking its units back."""
     RETRYING = "Retrying"
     """A write failed for a reason that may pass; it is tried again."""
+    WAITING_FOR_PERSON = "WaitingForPerson"
+    """Nothing goes on: condition Stalled says what a person must do."""
     PAUSED = "Paused"
     """``spec.paused`` is true: children are left as they are."""
 
