@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 
@@ -77,12 +77,12 @@ class ContainerParams:
     Attributes:
         image: Image reference.
         resources: ``requests`` and ``limits``, each a map of resource name to quantity.
-        env: Environment, in order.
+        env: Environment variables as they stand in a container, in order.
     """
 
     image: str
     resources: Mapping[str, Mapping[str, str]]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: tuple[Mapping[str, object], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,6 @@ class DeploymentParams(ChildParams):
         pool_labels: Labels of the pods.
         replicas: Pods to run.
         surge: Pods that a rollout may have above ``replicas``; with 0 it takes one away first.
-        backend: ``ONNXRuntime`` or ``Triton``.
         gateway: The container that speaks to clients.
         triton: The server behind it; None when the gateway computes by itself.
         service_account: Identity of the pods.
@@ -109,7 +108,6 @@ class DeploymentParams(ChildParams):
     pool_labels: Mapping[str, str]
     replicas: int
     surge: int
-    backend: str
     gateway: ContainerParams
     triton: ContainerParams | None
     service_account: str

@@ -18,11 +18,11 @@ from cosyvoice_operator.core.pods import PodFacts, Waiting
 class PoolState(StrEnum):
     """States of a pool, as they stand in ``status.pools[].state``."""
 
-    STANDBY = "Standby"
+    IDLE = "Idle"
     """Nothing is asked of it: the pools above serve."""
     STARTING = "Starting"
     """Its pods have a node, or are about to get one, and aren't all ready yet."""
-    READY = "Ready"
+    SERVING = "Serving"
     """All pods that it was asked for are ready."""
     EXHAUSTED = "Exhausted"
     """No node has room for a pod, though nodes of the right kind exist."""
@@ -101,11 +101,11 @@ def classify(facts: PoolFacts) -> Finding:
     return next(finding for policy in POLICIES if (finding := policy(facts)) is not None)
 
 
-def standby(facts: PoolFacts) -> Finding | None:
+def idle(facts: PoolFacts) -> Finding | None:
     """Nothing is asked of this pool."""
     if facts.desired or facts.live:
         return None
-    return Finding(PoolState.STANDBY, "NotNeeded", f"Pool {facts.name} is not needed: the tiers above it serve.")
+    return Finding(PoolState.IDLE, "NotNeeded", f"Pool {facts.name} is not needed: the tiers above it serve.")
 
 
 def no_such_gpu(facts: PoolFacts) -> Finding | None:
@@ -119,7 +119,7 @@ def no_such_gpu(facts: PoolFacts) -> Finding | None:
         )
         return Finding(PoolState.NO_SUCH_GPU, "NoUsableNode", message)
     message = (
-        f"No node has GPU type {facts.gpu_type} with {facts.resource}. Add such a node, or change the products of tier's gpu; "
+        f"No node has GPU type {facts.gpu_type} with {facts.resource}. Add such a node, or change gpu.products of the tier; "
         "`kubectl get nodes -L nvidia.com/gpu.product` lists what is there."
     )
     return Finding(PoolState.NO_SUCH_GPU, "NoSuchGPU", message)
@@ -169,8 +169,8 @@ def load_failed(facts: PoolFacts) -> Finding | None:
             return Finding(PoolState.LOAD_FAILED, "CrashLoop", message)
         if pod.starting and pod.started and facts.now - pod.started > facts.load_timeout:
             message = (
-                f"Pod {pod.name} has run for {int((facts.now - pod.started).total_seconds())} s without becoming ready "
-                f"(runtime.loadTimeout is {int(facts.load_timeout.total_seconds())} s). See `kubectl logs {pod.name} --all-containers`."
+                f"Pod {pod.name} is not ready after {int(facts.load_timeout.total_seconds())} s (runtime.loadTimeout). "
+                f"See `kubectl logs {pod.name} --all-containers`."
             )
             return Finding(PoolState.LOAD_FAILED, "LoadTimeout", message)
     if facts.provider_mismatch:
@@ -186,14 +186,16 @@ def settled(facts: PoolFacts) -> Finding:
     """Nothing is wrong: ready, or on the way."""
     ready = sum(pod.ready_since is not None for pod in facts.live)
     if ready >= facts.desired:
-        return Finding(PoolState.READY, "AllReady", f"All {facts.desired} pod(s) of pool {facts.name} are ready.")
+        return Finding(PoolState.SERVING, "AllReady", f"All {facts.desired} pod(s) of pool {facts.name} are ready.")
     return Finding(
-        PoolState.STARTING, "PodsStarting", f"{ready} of {facts.desired} pod(s) of pool {facts.name} are ready; the others start."
+        PoolState.STARTING,
+        "PodsStarting",
+        f"{ready} of {facts.desired} pod(s) of pool {facts.name} are ready; the others start.",
     )
 
 
 POLICIES: tuple[Callable[[PoolFacts], Finding | None], ...] = (
-    standby,
+    idle,
     no_such_gpu,
     exhausted,
     misconfigured,
@@ -201,7 +203,9 @@ POLICIES: tuple[Callable[[PoolFacts], Finding | None], ...] = (
     settled,
 )
 
-_IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
+_IMAGE_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+)
 _CONTAINER_REASONS = _IMAGE_REASONS | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 
@@ -221,16 +225,18 @@ def _container_finding(pod: PodFacts, waiting: Waiting) -> Finding:
     status is not rewritten every few seconds.
     """
     what = f"Container {waiting.container} of pod {pod.name}"
-    cause = _brief(waiting.message.split("ErrImagePull: ")[-1])
+    cause = _brief(waiting.message.rpartition("ErrImagePull: ")[-1])
     if waiting.reason in _IMAGE_REASONS:
         message = f"{what} can't get its image {waiting.image}: {cause} Correct the image, or add a pull secret."
         return Finding(PoolState.MISCONFIGURED, "ImagePull", message)
-    return Finding(PoolState.MISCONFIGURED, waiting.reason, f"{what} can't start: {cause} Correct what the message names.")
+    return Finding(
+        PoolState.MISCONFIGURED, waiting.reason, f"{what} can't start: {cause} Correct what the message names."
+    )
 
 
 def _brief(message: str) -> str:
     """Drop the scheduler's second sentence, on preemption: it repeats the node count and says nothing a person can act on."""
-    text = message.split(" preemption:")[0].strip()
+    text = message.split(" preemption:", maxsplit=1)[0].strip()
     return text if len(text) <= 400 else text[:397] + "..."
 
 

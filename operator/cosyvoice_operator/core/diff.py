@@ -34,14 +34,22 @@ def status_differs(live: Json | None, desired: Json) -> bool:
 
 
 def status_patch(live: Json | None, desired: Json) -> Json:
-    """Give the merge patch that turns ``live`` into ``desired``: keys to remove become null."""
-    return {**{key: None for key in live or {} if key not in desired}, **desired}
+    """Give the JSON merge patch (RFC 7386) that turns ``live`` into ``desired``: keys to remove become null, at every depth."""
+    patch: Json = {}
+    for key in {**(live or {}), **desired}:
+        have, want = (live or {}).get(key), desired.get(key)
+        if have == want:
+            continue
+        patch[key] = status_patch(have, want) if isinstance(have, dict) and isinstance(want, dict) else want
+    return patch
 
 
 def _covers(desired: Any, live: Any) -> bool:  # noqa: ANN401 - any JSON value
     """Tell whether every value of ``desired`` stands in ``live``; ``live`` may hold more (defaults, other managers' fields)."""
     if isinstance(desired, Mapping):
-        return isinstance(live, Mapping) and all(key in live and _covers(value, live[key]) for key, value in desired.items())
+        return isinstance(live, Mapping) and all(
+            key in live and _covers(value, live[key]) for key, value in desired.items()
+        )
     if isinstance(desired, Sequence) and not isinstance(desired, str):
         return (
             isinstance(live, Sequence)
@@ -65,7 +73,10 @@ def _wanted(owned: Mapping[str, Any], desired: Any) -> bool:  # noqa: ANN401 - a
 def _lookup(path: str, desired: Any) -> tuple[bool, Any]:  # noqa: ANN401 - any JSON value
     kind, _, rest = path.partition(":")
     if kind == "f":
-        return (isinstance(desired, Mapping) and rest in desired, desired.get(rest) if isinstance(desired, Mapping) else None)
+        return (
+            isinstance(desired, Mapping) and rest in desired,
+            desired.get(rest) if isinstance(desired, Mapping) else None,
+        )
     if kind == "k":
         keys = json.loads(rest)
         matches = [item for item in desired or () if all(item.get(k) == v for k, v in keys.items())]

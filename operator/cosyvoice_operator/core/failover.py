@@ -96,15 +96,19 @@ def allocate(units: int, pools: Sequence[PoolObservation], timing: Timing, now: 
     expected = units  # not yet covered, if every pool above keeps what it promises
     unproved = units  # not yet covered by pods above that have proved themselves
     assignments, looks = [], set[datetime]()
+    above_failed_over = False
     for position, pool in enumerate(pools):
         target = max(0, expected)
         if position and pool.held_units() > target:
             target, look = _held(pool, target, unproved, units, timing, now)
             looks |= look
             looks |= {since + timing.recover_after for above in pools[:position] for since in above.ready_since}
-        failed_over = pool.short_since is not None and now >= pool.short_since + timing.after
+        failed_over = False
         if pool.short_since is not None:
             looks.add(pool.short_since + timing.after)
+            # The wait is for the units, not for each pool: those that were moved here have waited already.
+            failed_over = above_failed_over or now >= pool.short_since + timing.after
+            above_failed_over |= failed_over
         assignments.append(_assign(pool, target, failed_over=failed_over, now=now))
         expected -= min(pool.ready_units(), target) if failed_over else target
         unproved -= min(pool.proved_units(now - timing.recover_after), target)

@@ -119,6 +119,9 @@ class Supply:
 def supply(nodes: Iterable[NodeFacts], gpu_type: str, resource: str) -> Supply:
     """Count the nodes of a GPU type. A usable one is Ready, not cordoned, and has at least one allocatable GPU."""
     having = [
-        (node, offer) for node in nodes for offer in node.offers if (offer.gpu_type, offer.resource) == (gpu_type, resource)
+        (node, offer)
+        for node in nodes
+        for offer in node.offers
+        if (offer.gpu_type, offer.resource) == (gpu_type, resource)
     ]
     return Supply(len(having), sum(node.ready and node.schedulable and offer.allocatable > 0 for node, offer in having))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cosyvoice_operator.api.defaults import Images
 from cosyvoice_operator.core.children import ChildParams, ObjectRef
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import NodeFacts
@@ -110,8 +111,6 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class PlanConfig:
-    """The operator's own settings that planning depends on: the images of this release."""
+    """The operator's own settings that planning depends on."""
 
-    image_cpu: str
-    image_gateway: str
-    image_triton: str
+    images: Images

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -92,7 +92,7 @@ def _transition(condition: Mapping[str, Any]) -> datetime:
     return parse_time(condition["lastTransitionTime"])
 
 
-def _waiting(containers: Iterable[Mapping[str, Any]]) -> Iterable[Waiting]:
+def _waiting(containers: Iterable[Mapping[str, Any]]) -> Iterator[Waiting]:
     for container in containers:
         waiting = (container.get("state") or {}).get("waiting") or {}
         # These two are what every healthy start passes through.

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from cosyvoice_operator.core.failover import Allocation, PoolObservation, Timing, allocate
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-TIMING = Timing(after=timedelta(seconds=120), recover_after=timedelta(seconds=300), minimum_dwell=timedelta(seconds=600))
+TIMING = Timing(
+    after=timedelta(seconds=120), recover_after=timedelta(seconds=300), minimum_dwell=timedelta(seconds=600)
+)
 
 
 @dataclass
@@ -103,7 +105,11 @@ pool_lists = st.lists(
 )
 moves = st.lists(
     st.tuples(
-        st.sampled_from(["lose", "gain", "wait", "kill"]), st.integers(0, 3), st.integers(1, 4), st.integers(1, 400)
+        # Waits of about the configured times, so that what happens just before and after them is met often.
+        st.sampled_from(["lose", "gain", "wait", "wait", "kill"]),
+        st.integers(0, 3),
+        st.integers(1, 5),
+        st.sampled_from([1, 25, 60, 130, 310, 400]),
     ),
     max_size=40,
 )
@@ -124,7 +130,9 @@ def play(cluster: Cluster, move: tuple[str, int, int, int]) -> None:
 
 @given(st.integers(0, 6), pool_lists, moves)
 @settings(max_examples=400, deadline=None)
-def test_a_move_never_lowers_ready_units(units: int, pools: list[Pool], history: list[tuple[str, int, int, int]]) -> None:
+def test_a_move_never_lowers_ready_units(
+    units: int, pools: list[Pool], history: list[tuple[str, int, int, int]]
+) -> None:
     cluster = Cluster(units, pools)
     cluster.step()
     for move in history:
@@ -151,7 +159,7 @@ def test_an_exhausted_pool_keeps_at_most_one_pod_waiting(
 
 
 @given(st.integers(1, 6), pool_lists, moves)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_a_fallback_pool_serves_at_least_the_minimum_dwell(
     units: int, pools: list[Pool], history: list[tuple[str, int, int, int]]
 ) -> None:
@@ -187,7 +195,7 @@ def test_it_settles_on_the_promise_when_the_cluster_stops_changing(
 
 
 @given(st.integers(0, 6), pool_lists, moves)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_the_next_look_is_early_enough(units: int, pools: list[Pool], history: list[tuple[str, int, int, int]]) -> None:
     """Between now and `next_look` time alone changes nothing: an operator that sleeps until then misses no move."""
     cluster = Cluster(units, pools)
@@ -241,3 +249,32 @@ def test_fewer_replicas_apply_at_once() -> None:
     cluster.units = 1
     cluster.step()
     assert [pool.desired for pool in cluster.pools] == [1, 2]
+
+
+def test_a_gpu_that_is_back_at_once_does_not_end_the_dwell_early() -> None:
+    cluster = gpu_and_cpu(gpus=0)
+    cluster.run(TIMING.after + timedelta(seconds=20))
+    activated = cluster.pools[1].active_since
+    assert activated is not None
+    cluster.pools[0].slots = 2
+    cluster.run(TIMING.recover_after + timedelta(seconds=60))
+    assert cluster.now - activated < TIMING.minimum_dwell
+    assert [pool.desired for pool in cluster.pools] == [2, 4], "the GPUs have proved themselves, the dwell is not over"
+    cluster.run(TIMING.minimum_dwell)
+    assert [pool.desired for pool in cluster.pools] == [2, 0]
+
+
+def test_it_asks_to_be_woken_when_the_dwell_ends_and_when_a_pod_has_proved_itself() -> None:
+    ready = START + timedelta(seconds=50)
+    gpu = PoolObservation(pods_per_unit=1, ready_since=(ready,), desired=1, active_since=START)
+    cpu = PoolObservation(pods_per_unit=1, ready_since=(START,), desired=1, active_since=START)
+    soon = allocate(1, [gpu, cpu], TIMING, START + timedelta(seconds=60))
+    assert soon.next_look == ready + TIMING.recover_after
+    later = allocate(1, [gpu, cpu], TIMING, START + timedelta(seconds=400))
+    assert later.next_look == START + TIMING.minimum_dwell
+
+
+def test_units_wait_once_even_when_several_gpu_types_are_full() -> None:
+    cluster = Cluster(2, [Pool(slots=0), Pool(slots=0), Pool(slots=0), Pool(slots=20)])
+    cluster.run(TIMING.after + timedelta(seconds=50))
+    assert cluster.pools[3].desired == 2

@@ -1,0 +1,119 @@
+"""The wanted children of a resource, as parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cosyvoice_operator.api.defaults import EffectiveResources, EffectiveSpec
+from cosyvoice_operator.api.spec import Backend
+from cosyvoice_operator.core.children import (
+    ChildParams,
+    ContainerParams,
+    DeploymentParams,
+    DisruptionBudgetParams,
+    Owner,
+    ServiceAccountParams,
+    ServiceParams,
+)
+from cosyvoice_operator.core.failover import Allocation, Assignment
+from cosyvoice_operator.core.gpu import product_labels
+from cosyvoice_operator.core.model import Json
+from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL, POOL_LABEL, TIER_LABEL, common_labels, service_account_name
+from cosyvoice_operator.core.observe import PoolView
+from cosyvoice_operator.core.pools import Pool
+from cosyvoice_operator.core.rollout import surge
+
+TRITON_GRPC = "127.0.0.1:8001"
+TRITON_METRICS = "http://127.0.0.1:8002/metrics"
+
+
+def build_children(
+    owner: Json, spec: EffectiveSpec, views: Sequence[PoolView], allocation: Allocation
+) -> tuple[ChildParams, ...]:
+    """Give the parameters of all children, in the order in which they are applied: what pods need comes before them."""
+    who = Owner(owner["metadata"]["name"], owner["metadata"]["namespace"], owner["metadata"]["uid"])
+    labels = common_labels(who.name)
+    selector = {DEPLOYMENT_LABEL: who.name}
+    ready_units = sum(view.ready_units for view in views)
+    pools = [
+        _deployment(who, spec, view.pool, share, others_serve=ready_units > view.ready_units)
+        for view, share in zip(views, allocation.pools, strict=True)
+        # A pool that was never needed has no Deployment; one that was keeps it, at zero.
+        if not view.pool.placeless and (share.pods or view.deployment)
+    ]
+    return (
+        ServiceAccountParams(who, service_account_name(who.name), labels, selector),
+        ServiceParams(who, who.name, labels, selector),
+        DisruptionBudgetParams(who, who.name, labels, selector),
+        *pools,
+    )
+
+
+def _deployment(
+    owner: Owner, spec: EffectiveSpec, pool: Pool, share: Assignment, *, others_serve: bool
+) -> DeploymentParams:
+    labels = {**common_labels(owner.name), TIER_LABEL: pool.tier.name, POOL_LABEL: pool.name}
+    on_triton = pool.tier.backend == Backend.TRITON
+    env = (*_gateway_env(spec, pool), *(variable.to_json() for variable in spec.runtime.env))
+    if on_triton:
+        gateway = ContainerParams(spec.runtime.gateway_image, _amounts(spec.runtime.gateway_resources), env)
+        triton = ContainerParams(
+            pool.tier.image,
+            _amounts(pool.tier.resources),
+            (*_triton_env(spec), *(v.to_json() for v in spec.runtime.env)),
+        )
+    else:
+        gateway, triton = ContainerParams(pool.tier.image, _amounts(pool.tier.resources), env), None
+    return DeploymentParams(
+        owner=owner,
+        name=pool.name,
+        labels=labels,
+        selector={DEPLOYMENT_LABEL: owner.name, POOL_LABEL: pool.name},
+        pool_labels=labels,
+        replicas=share.pods,
+        surge=surge(on_gpu=pool.tier.gpu is not None, replicas=share.pods, others_serve=others_serve),
+        gateway=gateway,
+        triton=triton,
+        service_account=service_account_name(owner.name),
+        product_labels=product_labels(pool.gpu_type) if pool.gpu_type else (),
+        node_selector=spec.scheduling.node_selector or {},
+        tolerations=_tolerations(spec, pool),
+        priority_class=spec.scheduling.priority_class_name,
+        pull_secrets=spec.runtime.image_pull_secrets,
+        load_timeout=spec.runtime.load_timeout,
+        drain_timeout=spec.runtime.drain_timeout,
+    )
+
+
+def _gateway_env(spec: EffectiveSpec, pool: Pool) -> list[Mapping[str, object]]:
+    """Say to the gateway what it is part of; the names are those of its settings, with the prefix ``COSYVOICE_``."""
+    embedded = spec.model.source.embedded
+    values = {
+        "BACKEND": pool.tier.backend.value.lower(),
+        "FAMILY": spec.model.family.value,
+        "MODEL": spec.model.family.value.lower(),
+        **({"VOICE": embedded.voice} if embedded else {}),
+        "TIER": pool.tier.name,
+        "POOL": pool.name,
+        "EXECUTION_PROVIDER": pool.tier.execution_provider.value,
+        "WARMUP_REQUESTS": str(spec.runtime.warmup_requests),
+        "DRAIN_SECONDS": f"{spec.runtime.drain_timeout.total_seconds():g}",
+    }
+    if pool.tier.backend == Backend.TRITON:
+        values |= {"TRITON_URL": TRITON_GRPC, "TRITON_METRICS_URL": TRITON_METRICS}
+    return [{"name": f"COSYVOICE_{name}", "value": value} for name, value in values.items()]
+
+
+def _triton_env(spec: EffectiveSpec) -> list[Mapping[str, object]]:
+    embedded = spec.model.source.embedded
+    return [{"name": "COSYVOICE_VOICE", "value": embedded.voice}] if embedded else []
+
+
+def _amounts(resources: EffectiveResources) -> Mapping[str, Mapping[str, str]]:
+    return resources.to_json()
+
+
+def _tolerations(spec: EffectiveSpec, pool: Pool) -> tuple[Mapping[str, object], ...]:
+    wanted = tuple(toleration.to_json() for toleration in spec.scheduling.tolerations or ())
+    # Clouds taint GPU nodes with the resource's name, so that only pods that need a GPU land there.
+    return (*wanted, {"key": pool.tier.gpu.resource, "operator": "Exists"}) if pool.tier.gpu else wanted

@@ -1,0 +1,226 @@
+"""The plan: from a snapshot and the time to wanted children, status, events and the next look. The one way through the core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from cosyvoice_operator.api.conditions import ConditionType, Reason
+from cosyvoice_operator.api.defaults import EffectiveSpec, effective
+from cosyvoice_operator.api.deployment import CosyVoiceDeployment
+from cosyvoice_operator.api.source import Family
+from cosyvoice_operator.api.status import CosyVoiceDeploymentStatus, PoolStatus
+from cosyvoice_operator.core.build import build_children
+from cosyvoice_operator.core.children import ObjectRef
+from cosyvoice_operator.core.classify import SHORTAGES, PoolState
+from cosyvoice_operator.core.clock import format_precise_time, parse_time
+from cosyvoice_operator.core.errors import Invalid
+from cosyvoice_operator.core.failover import Allocation, Assignment, Timing, allocate
+from cosyvoice_operator.core.model import Json, Plan, PlanConfig, ProbeTarget, Snapshot
+from cosyvoice_operator.core.observe import PoolView, RetiredPool, observe
+from cosyvoice_operator.core.pools import expand
+from cosyvoice_operator.core.rollout import settled
+from cosyvoice_operator.core.status import Judgement, Outcome, PoolOutcome, build_status, date_conditions
+from cosyvoice_operator.core.transitions import transitions
+
+GATEWAY_PORT = 8080
+
+
+def make_plan(snapshot: Snapshot, config: PlanConfig, now: datetime) -> Plan:
+    """Decide what one CosyVoiceDeployment needs now.
+
+    Raises:
+        Invalid: The spec can't be served; :func:`stalled_plan` says so in the status.
+    """
+    resource = _parse(snapshot.owner)
+    spec = effective(resource.spec, config.images)
+    if spec.model.family != Family.DEMO:
+        message = (
+            f"This version of the operator serves family Demo only; spec.model.family is {spec.model.family}. "
+            "Use family Demo with source.embedded, or a version that builds engines."
+        )
+        raise Invalid(Reason.UNSUPPORTED_SOURCE, message)
+    previous = resource.status or CosyVoiceDeploymentStatus()
+    pools = expand(snapshot.owner["metadata"]["name"], spec, snapshot.nodes)
+    views, retired = observe(snapshot, spec, pools, {pool.name: pool for pool in previous.pools or ()}, now)
+    allocation = _allocate(spec, views, now)
+    outcomes = _outcomes(views, allocation, retired, previous)
+    outcome = Outcome(
+        name=snapshot.owner["metadata"]["name"],
+        namespace=snapshot.owner["metadata"]["namespace"],
+        generation=snapshot.owner["metadata"]["generation"],
+        spec=spec,
+        pools=outcomes,
+        blocked=snapshot.blocked,
+    )
+    status = build_status(outcome, previous, now)
+    return Plan(
+        children=() if spec.paused else build_children(snapshot.owner, spec, views, allocation),
+        keep=_kept(snapshot, retired, outcome),
+        status=status.to_json(),
+        events=transitions(previous, status),
+        probes=_probes(views, snapshot),
+        requeue_after=_next_look(allocation, views, outcomes, spec, now),
+    )
+
+
+def stalled_plan(snapshot: Snapshot, error: Invalid, now: datetime) -> Plan:
+    """Leave everything as it is, and tell why in the status: a spec that can't be served takes nothing away from what serves."""
+    meta = snapshot.owner["metadata"]
+    previous = CosyVoiceDeploymentStatus.model_validate(snapshot.owner.get("status") or {})
+    old = {condition.type: condition for condition in previous.conditions or ()}
+    ready = old.get(ConditionType.READY)
+    judgements = [
+        Judgement(ConditionType.STALLED, "True", error.reason, error.message),
+        Judgement(
+            ConditionType.RECONCILING, "False", Reason.WAITING_FOR_PERSON, "Waits for a person: see condition Stalled."
+        ),
+    ]
+    if ready is None:
+        judgements.insert(0, Judgement(ConditionType.READY, "False", Reason.NO_UNITS_READY, error.message))
+    changed = date_conditions(judgements, previous.conditions or (), meta["generation"], now)
+    names = {condition.type for condition in changed}
+    others = tuple(condition for condition in previous.conditions or () if condition.type not in names)
+    status = previous.model_copy(update={"observed_generation": meta["generation"], "conditions": (*others, *changed)})
+    return Plan(
+        children=(),
+        keep=frozenset(_ref(child) for child in snapshot.children),
+        status=status.to_json(),
+        events=transitions(previous, status),
+    )
+
+
+def _parse(owner: Json) -> CosyVoiceDeployment:
+    try:
+        return CosyVoiceDeployment.parse(owner)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise Invalid(Reason.INVALID_SPEC, f"{where}: {first['msg']}") from error
+
+
+def _allocate(spec: EffectiveSpec, views: Sequence[PoolView], now: datetime) -> Allocation:
+    if spec.paused:
+        held = (
+            Assignment(v.facts.desired // v.pool.tier.pods_per_unit, v.facts.desired, None, failed_over=False)
+            for v in views
+        )
+        return Allocation(tuple(held), None)
+    timing = Timing(spec.failover.after, spec.failover.recover_after, spec.failover.minimum_dwell)
+    # A tier without any place to run takes no part: what it should serve goes straight to the next one.
+    placed = [view for view in views if not view.pool.placeless]
+    allocation = allocate(spec.replicas, [view.observation() for view in placed], timing, now)
+    shares = iter(allocation.pools)
+    nothing = Assignment(spec.replicas, 0, None, failed_over=True)
+    return Allocation(tuple(nothing if view.pool.placeless else next(shares) for view in views), allocation.next_look)
+
+
+def _outcomes(
+    views: Sequence[PoolView],
+    allocation: Allocation,
+    retired: Sequence[RetiredPool],
+    previous: CosyVoiceDeploymentStatus,
+) -> tuple[PoolOutcome, ...]:
+    per_unit = {tier.name: tier.replicas_per_unit for tier in previous.effective.tiers} if previous.effective else {}
+    outcomes = (_outcome(view, share) for view, share in zip(views, allocation.pools, strict=True))
+    return (
+        *(outcome for outcome in outcomes if not _silent(outcome)),
+        *(_retired_outcome(pool, per_unit.get(pool.tier, 1)) for pool in retired),
+    )
+
+
+def _silent(outcome: PoolOutcome) -> bool:
+    """A cluster may have a dozen GPU types: those that aren't needed would only hide the ones that are."""
+    return outcome.status.state == PoolState.IDLE and outcome.status.gpu_type is not None
+
+
+def _outcome(view: PoolView, share: Assignment) -> PoolOutcome:
+    # A pool that had no pods yet is judged by what it is asked for now; one without a place, by what it would be asked for.
+    finding, since = view.judged(share.asked_units if view.pool.placeless else share.pods)
+    status = PoolStatus(
+        name=view.pool.name,
+        tier=view.pool.tier.name,
+        gpu_type=view.pool.gpu_type,
+        desired=share.pods,
+        ready=sum(pod.ready_since is not None for pod in view.facts.live),
+        pending=sum(pod.pending for pod in view.facts.live),
+        state=finding.state,
+        reason=finding.reason,
+        message=finding.message,
+        since=format_precise_time(since),
+        active_since=format_precise_time(share.active_since) if share.active_since else None,
+        model_load=view.model_load(),
+        provider=view.facts.provider,
+    )
+    return PoolOutcome(
+        status=status,
+        rank=view.pool.rank,
+        ready_units=view.ready_units,
+        asked_units=share.asked_units,
+        failed_over=share.failed_over,
+        settled=view.pool.placeless or settled(view.deployment, share.pods),
+        load_budget_seconds=view.pool.tier.load_budget.total_seconds(),
+        provider_mismatch=view.facts.provider_mismatch,
+    )
+
+
+def _retired_outcome(pool: RetiredPool, pods_per_unit: int) -> PoolOutcome:
+    status = PoolStatus(
+        name=pool.deployment["metadata"]["name"],
+        tier=pool.tier,
+        desired=pool.deployment["spec"].get("replicas", 0),
+        ready=pool.ready_pods,
+        state=PoolState.SERVING if pool.ready_pods else PoolState.IDLE,
+        reason="Retiring",
+        message="The spec no longer has this pool; it is removed when the others serve all units.",
+    )
+    return PoolOutcome(status, rank=0, ready_units=pool.ready_pods // pods_per_unit, asked_units=0)
+
+
+def _kept(snapshot: Snapshot, retired: Sequence[RetiredPool], outcome: Outcome) -> frozenset[ObjectRef]:
+    if outcome.spec.paused:
+        return frozenset(_ref(child) for child in snapshot.children)
+    serving = sum(pool.ready_units for pool in outcome.pools if pool.status.reason != "Retiring")
+    # A renamed tier must not take its pods away before the new ones are ready.
+    if serving >= outcome.units:
+        return frozenset()
+    return frozenset(_ref(pool.deployment) for pool in retired if pool.ready_pods)
+
+
+def _ref(child: Json) -> ObjectRef:
+    return ObjectRef(child["kind"], child["metadata"]["namespace"], child["metadata"]["name"])
+
+
+def _probes(views: Sequence[PoolView], snapshot: Snapshot) -> tuple[ProbeTarget, ...]:
+    return tuple(
+        ProbeTarget(pod.report_key, f"http://{f'[{pod.ip}]' if ':' in pod.ip else pod.ip}:{GATEWAY_PORT}/status")
+        for view in views
+        for pod in view.facts.live
+        if pod.ready_since and pod.ip and pod.report_key not in snapshot.reports
+    )
+
+
+def _next_look(
+    allocation: Allocation,
+    views: Sequence[PoolView],
+    outcomes: Sequence[PoolOutcome],
+    spec: EffectiveSpec,
+    now: datetime,
+) -> float | None:
+    looks = [allocation.next_look] if allocation.next_look else []
+    # A shortage that this plan found first: its wait ends without any event.
+    looks += [
+        parse_time(pool.status.since) + spec.failover.after
+        for pool in outcomes
+        if pool.status.state in SHORTAGES and pool.status.since and not pool.failed_over
+    ]
+    looks += [
+        pod.started + spec.runtime.load_timeout
+        for view in views
+        for pod in view.facts.live
+        if pod.starting and pod.started
+    ]
+    due = [look for look in looks if look > now]
+    return (min(due) - now).total_seconds() if due else None

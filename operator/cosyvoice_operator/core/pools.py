@@ -1,0 +1,62 @@
+"""Pools: each tier of the spec on each GPU type that it may use, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cosyvoice_operator.api.defaults import EffectiveGPU, EffectiveSpec, EffectiveTier
+from cosyvoice_operator.core.gpu import NodeFacts, Supply, normalise_product, slug, supply, types_present
+from cosyvoice_operator.core.naming import pool_name
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One tier on one GPU type, or on CPU: one Deployment.
+
+    Attributes:
+        name: Name of the Deployment.
+        tier: The tier, with all defaults.
+        rank: Position of the tier; 0 is the first choice.
+        gpu_type: Normalised GPU product; None on CPU, and for a tier that finds no GPU type at all.
+        supply: Nodes of the GPU type; None on CPU.
+    """
+
+    name: str
+    tier: EffectiveTier
+    rank: int
+    gpu_type: str | None
+    supply: Supply | None
+
+    @property
+    def placeless(self) -> bool:
+        """A GPU tier over every type, in a cluster that has none: there is nothing to make a Deployment for."""
+        return self.supply is not None and self.gpu_type is None
+
+    @property
+    def resource(self) -> str:
+        """What a pod needs of a node above all."""
+        return self.tier.gpu.resource if self.tier.gpu else "cpu"
+
+
+def expand(owner: str, spec: EffectiveSpec, nodes: Sequence[NodeFacts]) -> tuple[Pool, ...]:
+    """List the pools of a resource, first choice first."""
+    return tuple(pool for rank, tier in enumerate(spec.tiers) for pool in _pools_of(owner, rank, tier, nodes))
+
+
+def _pools_of(owner: str, rank: int, tier: EffectiveTier, nodes: Sequence[NodeFacts]) -> Iterable[Pool]:
+    if tier.gpu is None:
+        yield Pool(pool_name(owner, tier.name, None), tier, rank, gpu_type=None, supply=None)
+        return
+    gpu_types = _gpu_types(tier.gpu, nodes)
+    for gpu_type in gpu_types:
+        name = pool_name(owner, tier.name, slug(gpu_type))
+        yield Pool(name, tier, rank, gpu_type, supply(nodes, gpu_type, tier.gpu.resource))
+    if not gpu_types:
+        yield Pool(pool_name(owner, tier.name, None), tier, rank, gpu_type=None, supply=Supply(0, 0))
+
+
+def _gpu_types(gpu: EffectiveGPU, nodes: Sequence[NodeFacts]) -> tuple[str, ...]:
+    # A dict keeps the user's order, and two spellings of one card make one pool.
+    wanted = dict.fromkeys(normalise_product(product) for product in gpu.products)
+    return tuple(wanted) or types_present(nodes, gpu.resource)
