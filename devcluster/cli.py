@@ -14,6 +14,7 @@ from rich.table import Table
 from devcluster import controlplane
 from devcluster.cluster import Cluster, down
 from devcluster.errors import DevClusterError
+from devcluster.images import find_specs, load_source
 from devcluster.options import FakeGpus, Options
 from devcluster.paths import state_home
 from devcluster.progress import ConsoleProgress
@@ -52,6 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     command("down", _down, "Stop a cluster and remove all it made.")
     command("status", _status, "Say what runs.")
     command("kubeconfig", _kubeconfig, "Print the path of the administrator's kubeconfig.")
+    images = commands.add_parser("build-image", help="Build an image, or take it from the cache; print its reference.")
+    images.add_argument("image", metavar="NAME|all", help="name in an image.toml, or the path of one")
+    images.set_defaults(run=_build_image)
     kubectl = command("kubectl", _kubectl, "Run the cluster's own kubectl.")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
     watcher = commands.add_parser("watch")
@@ -94,6 +98,12 @@ def _status(parsed: argparse.Namespace) -> int:
 
 def _kubeconfig(parsed: argparse.Namespace) -> None:
     sys.stdout.write(f"{Cluster.find(parsed.name, state_home()).kubeconfig}\n")
+
+
+def _build_image(parsed: argparse.Namespace) -> None:
+    wanted = sorted(find_specs()) if parsed.image == "all" else [parsed.image]
+    for name in wanted:
+        sys.stdout.write(f"{load_source(name, ConsoleProgress()).reference}\n")
 
 
 def _kubectl(parsed: argparse.Namespace) -> None:

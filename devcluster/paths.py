@@ -76,7 +76,7 @@ class ClusterPaths:
 
     @property
     def etcd(self) -> Path:
-        """etcd's data."""
+        """The data of etcd."""
         return self.folder / "etcd"
 
     @property

@@ -1,0 +1,231 @@
+"""Builds container images from a short description, without docker, a registry or a base image.
+
+An image has two layers: the system (Debian packages and wheels), which changes rarely, and the project's own files.
+Both are kept in the cache under the content they were made of, so that a changed source file costs seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from devcluster import build, oci, rootfs
+from devcluster.errors import DevClusterError
+from devcluster.locks import exclusive
+from devcluster.paths import PROJECT, cache_home
+from devcluster.progress import Progress
+
+# Part of every key: raise it when the builder's own rules change what comes out.
+BUILDER = 1
+REGISTRY = "docker.io/local"
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A file or folder of the project that goes into the image."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """What an `image.toml` says; all sources are relative to the project's root.
+
+    Args:
+        name: Name of the image.
+        debs: Debian packages by exact name; no dependency is added.
+        requirements: File with the wheels to install, with hashes; no dependency is added.
+        wheels: File with wheels that are only fetched, for `assemble`; default: those of `requirements`.
+        site: Folder for Python packages; default: where Debian's Python looks for local packages.
+        exclude: Globs, relative to the image's root, of what to drop from the system layer.
+        packages: Python packages of the project.
+        copies: Further files of the project.
+        links: Symbolic links: path to target.
+        assemble: Script that finishes the system layer: run with the root folder and the folder of wheels.
+        entrypoint: What a container runs.
+        env: Its environment.
+        user: `uid:gid` that it runs as.
+        workdir: Its working directory.
+        bytecode: Whether Python files are compiled: roots are read-only, so nothing is compiled later.
+    """
+
+    name: str
+    entrypoint: tuple[str, ...]
+    debs: tuple[str, ...] = ()
+    requirements: str = ""
+    wheels: str = ""
+    site: str = ""
+    exclude: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
+    assemble: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = "10001:10001"
+    workdir: str = "/"
+    bytecode: bool = True
+
+    @property
+    def python(self) -> str:
+        """Version of the Python among the Debian packages, for example `3.11`; empty without one."""
+        return rootfs.python_version(self.debs)
+
+    @property
+    def site_packages(self) -> str:
+        """Folder in the image for Python packages, without the leading slash."""
+        default = f"usr/local/lib/python{self.python}/dist-packages"
+        return (self.site or default).strip("/")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image in the cache."""
+
+    reference: str
+    archive: Path
+
+
+def read_spec(path: Path) -> ImageSpec:
+    """Read an `image.toml`.
+
+    Raises:
+        DevClusterError: It cannot be read, lacks a field or has one that is unknown.
+    """
+    try:
+        document: dict[str, Any] = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise DevClusterError(f"{path}: {error}") from error
+    try:
+        copies = tuple(Copy(entry["from"], entry["to"]) for entry in document.pop("copy", []))
+        links = {entry["path"]: entry["target"] for entry in document.pop("links", [])}
+        frozen: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+        }
+        if unknown := sorted(set(frozen) - {known.name for known in fields(ImageSpec)}):
+            raise DevClusterError(f"{path}: unknown fields {', '.join(unknown)}")
+        return ImageSpec(copies=copies, links=links, **frozen)
+    except (KeyError, TypeError) as error:
+        raise DevClusterError(f"{path}: {error}") from error
+
+
+def find_specs(project: Path = PROJECT) -> dict[str, Path]:
+    """All image descriptions of a project by the name of their image."""
+    found = [*project.glob("*/image.toml"), *project.glob("*/*/image.toml")]
+    return {read_spec(path).name: path for path in sorted(found) if not path.parts[-2].startswith(".")}
+
+
+def build_image(spec: ImageSpec, progress: Progress, project: Path = PROJECT) -> Image:
+    """Build an image, or take it from the cache.
+
+    Raises:
+        DevClusterError: A source is missing, or a download or the assembly fails.
+    """
+    system_key = _key(_system_parts(spec, project))
+    key = _key([system_key, *_project_parts(spec, project)])
+    folder = cache_home() / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    image = Image(f"{REGISTRY}/{spec.name}:{key}", folder / f"{spec.name}-{key}.tar")
+    if image.archive.exists():
+        return image
+    with exclusive(folder / f".{spec.name}.lock"):
+        if image.archive.exists():
+            return image
+        system = folder / f"{spec.name}-{system_key}.layer"
+        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{spec.name}-") as name:
+            scratch = Path(name)
+            if not system.exists():
+                rootfs.make_system(spec, project, scratch, progress)
+                oci.write_layer(scratch / "system", scratch / "layer")
+                (scratch / "layer").rename(system)
+            with progress.step(f"Packing image {spec.name}:{key}"):
+                rootfs.make_project(spec, project, scratch / "project")
+                layers = [oci.load_layer(system), oci.write_layer(scratch / "project", scratch / "project.layer")]
+                oci.write_archive(image.archive, image.reference, layers, _config(spec))
+        _drop_old(folder, spec.name, {image.archive, system})
+    return image
+
+
+def pause_image(progress: Progress) -> Image:
+    """The image whose container holds a pod's namespaces."""
+    build.ensure([build.PAUSE], progress)
+    folder = cache_home() / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    key = build.PAUSE.key()
+    image = Image(f"{REGISTRY}/pause:{key}", folder / f"pause-{key}.tar")
+    if not image.archive.exists():
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".pause-") as scratch:
+            root = Path(scratch) / "root"
+            oci.copy_file(build.PAUSE.folder() / "pause", root / "pause")
+            layer = oci.write_layer(root, Path(scratch) / "layer")
+            oci.write_archive(image.archive, image.reference, [layer], oci.ImageConfig(("/pause",), user="65535:65535"))
+    return image
+
+
+def _config(spec: ImageSpec) -> oci.ImageConfig:
+    return oci.ImageConfig(spec.entrypoint, {"PATH": PATH, **spec.env}, spec.user, spec.workdir)
+
+
+def _system_parts(spec: ImageSpec, project: Path) -> Iterator[bytes]:
+    chosen = ("debs", "exclude", "site", "bytecode")
+    values = asdict(spec)
+    yield json.dumps([BUILDER, *(values[name] for name in chosen)]).encode()
+    for source in (spec.requirements, spec.wheels, spec.assemble):
+        yield (_existing(project, source).read_bytes() if source else b"")
+
+
+def _project_parts(spec: ImageSpec, project: Path) -> Iterator[bytes]:
+    yield json.dumps(asdict(spec), sort_keys=True).encode()
+    for source in (*spec.packages, *(copy.source for copy in spec.copies)):
+        root = _existing(project, source)
+        for path in rootfs.project_files(root):
+            executable = bool(path.stat().st_mode & 0o111)
+            yield f"{source}\0{path.relative_to(root.parent)}\0{executable}\0".encode()
+            yield path.read_bytes()
+
+
+def _key(parts: Iterator[bytes] | Sequence[bytes | str]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()[:16]
+
+
+def _existing(project: Path, source: str) -> Path:
+    path = project / source
+    if not path.exists():
+        raise DevClusterError(f"{path} does not exist", hint="paths in image.toml are relative to the project's root")
+    return path
+
+
+def _drop_old(folder: Path, name: str, keep: set[Path]) -> None:
+    """Remove what an image was before; a name may be the beginning of another image's, hence the exact length."""
+    for path in folder.glob(f"{name}-{'[0-9a-f]' * 16}.*"):
+        if path not in keep:
+            path.unlink()
+
+
+def load_source(source: str, progress: Progress) -> Image:
+    """An image by name (built if need be), by the path of its `image.toml`, or by the path of an archive.
+
+    Raises:
+        DevClusterError: There is nothing of that name.
+    """
+    specs = find_specs()
+    if source in specs:
+        return build_image(read_spec(specs[source]), progress)
+    path = Path(source)
+    if path.name == "image.toml" and path.exists():
+        return build_image(read_spec(path), progress)
+    if path.suffix == ".tar" and path.exists():
+        return Image(oci.reference(path), path)
+    known = ", ".join(sorted(specs)) or "none"
+    raise DevClusterError(f"no image named {source}", hint=f"known images: {known}; or give a path to an OCI archive")
