@@ -256,7 +256,7 @@ def merge_resources(
 
 
 def _value(quantity: Quantity) -> int:
-    return quantity.nano
+    return quantity.milli
 
 
 def _tier_status(tier: EffectiveTier, runtime: EffectiveRuntime) -> EffectiveTierStatus:

@@ -20,9 +20,10 @@ PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1
 
 MAX_LENGTH = 24
 
-_NANO = 10**9
+_MILLI = 1000
 _BINARY = {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", start=1)}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_WRITTEN = {suffix: exponent for suffix, exponent in _DECIMAL.items() if exponent >= -3}
 
 
 class Format(Enum):
@@ -38,20 +39,20 @@ class Quantity:
     """An amount of a resource.
 
     Attributes:
-        nano: The amount in billionths, which is the finest that Kubernetes keeps.
+        milli: The amount in thousandths: the finest that the API server keeps in a container's resources.
         format: See :class:`Format`.
     """
 
-    nano: int
+    milli: int
     format: Format = Format.DECIMAL
 
     @property
     def value(self) -> Decimal:
         """The amount in the resource's own unit: cores, bytes or devices."""
-        return Decimal(self.nano).scaleb(-9)
+        return Decimal(self.milli).scaleb(-3)
 
     def __str__(self) -> str:
-        whole, fraction = divmod(self.nano, _NANO)
+        whole, fraction = divmod(self.milli, _MILLI)
         # Below 1024, and with fractions, apimachinery gives up the binary form too.
         if self.format is Format.BINARY and not fraction and whole >= 1024:
             suffix, size = next((s, n) for s, n in reversed([("", 1), *_BINARY.items()]) if whole % n == 0)
@@ -59,17 +60,17 @@ class Quantity:
         return self._decimal()
 
     def _decimal(self) -> str:
-        if not self.nano:
+        if not self.milli:
             return "0"
-        suffix, exponent = next((s, e) for s, e in reversed(_DECIMAL.items()) if self.nano % 10 ** (e + 9) == 0)
-        digits = self.nano // 10 ** (exponent + 9)
+        suffix, exponent = next((s, e) for s, e in reversed(_WRITTEN.items()) if self.milli % 10 ** (e + 3) == 0)
+        digits = self.milli // 10 ** (exponent + 3)
         if self.format is Format.EXPONENT:
             return f"{digits}e{exponent}" if exponent else f"{digits}"
         return f"{digits}{suffix}"
 
 
 def parse_quantity(raw: object) -> Quantity:
-    """Read a quantity as text or as a whole number. Anything finer than a billionth is rounded up, as Kubernetes does.
+    """Read a quantity as text or as a whole number. Anything finer than a thousandth is rounded up, as in a pod template.
 
     Raises:
         ValueError: It is not a quantity; the message says what to write.
@@ -87,7 +88,7 @@ def parse_quantity(raw: object) -> Quantity:
         amount, form = digits * Fraction(10) ** _DECIMAL[suffix], Format.DECIMAL
     else:
         amount, form = digits * Fraction(10) ** int(suffix[1:]), Format.EXPONENT
-    return Quantity(-(-amount * _NANO // 1), form)
+    return Quantity(-(-amount * _MILLI // 1), form)
 
 
 QuantityField = Annotated[
@@ -100,7 +101,7 @@ QuantityField = Annotated[
             "maxLength": MAX_LENGTH,
             "x-kubernetes-validations": [
                 {
-                    "rule": "isQuantity(string(self)) && quantity(string(self)).sign() >= 0",
+                    "rule": "isQuantity(string(self)) && !quantity(string(self)).isLessThan(quantity('0'))",
                     "message": "this is no quantity: write for example 2, '500m' or '1.5Gi'",
                 }
             ],

@@ -44,6 +44,14 @@ class GPU(Model):
     count: Annotated[int, Field(ge=1, le=16)] | None = None
     """GPUs of each pod. Left out: 1."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=None,
+            message="a GPU type is listed twice",
+            holds=lambda self: len(set(self.products or ())) == len(self.products or ()),
+        ),
+    )
+
 
 def _gpu_amounts_agree(tier: Tier) -> bool:
     if tier.gpu is None or tier.resources is None:
@@ -62,14 +70,16 @@ def _no_hidden_gpu(tier: Tier) -> bool:
 
 
 def _gpu_amounts_cel(part: str) -> str:
-    """Say in CEL that ``resources.<part>`` names no GPU but the tier's own, and that one in the tier's own number."""
+    """Say in CEL that ``resources.<part>`` names no GPU but the tier's own, and that one in the tier's own number.
+
+    Texts are compared, not quantities: a quantity in every element would cost more than the API server grants.
+    """
     resource = "(has(self.gpu.resourceName) ? self.gpu.resourceName : 'nvidia.com/gpu')"
     count = "(has(self.gpu.count) ? self.gpu.count : 1)"
     amounts = f"self.resources.{part}"
     return (
-        f"(!has({amounts}) || {amounts}.all(name, name == {resource} ? "
-        f"quantity(string({amounts}[name])).compareTo(quantity(string({count}))) == 0 : "
-        f"!name.startsWith('nvidia.com/')))"
+        f"(!has({amounts}) || ((!({resource} in {amounts}) || string({amounts}[{resource}]) == string({count})) && "
+        f"{amounts}.all(name, name == {resource} || !name.startsWith('nvidia.com/'))))"
     )
 
 
@@ -167,7 +177,8 @@ class CosyVoiceDeploymentSpec(Model):
     model: ModelSpec
     """The model to serve."""
     replicas: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    """Units of serving capacity to keep up, on whatever tier. Left out: 1."""
+    """Units of serving capacity to keep up, on whatever tier. Left out: 1. An autoscaler can change it only where it
+    is written."""
     tiers: (
         Annotated[tuple[Tier, ...], Field(min_length=1, max_length=8, json_schema_extra={"x-list-key": "name"})] | None
     ) = None

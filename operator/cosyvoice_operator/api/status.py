@@ -6,15 +6,24 @@ answer.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from cosyvoice_operator.api.base import Model
-from cosyvoice_operator.api.durations import Duration
+from cosyvoice_operator.api.durations import format_duration, parse_duration
 
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 """RFC 3339, UTC."""
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+"""A duration as in the spec, without the rules that refuse one."""
 
 
 class Condition(Model):
