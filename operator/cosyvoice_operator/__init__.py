@@ -1,1 +1,3 @@
 """Kubernetes operator for CosyVoice text-to-speech."""
+
+__version__ = "0.1.0"

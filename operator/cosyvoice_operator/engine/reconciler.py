@@ -1,0 +1,241 @@
+"""One reconcile: from what is known to what should be, and the writes in between.
+
+The order is fixed, so that being killed after any of them leaves a state from which the next reconcile goes on: children in the order of
+the plan, then deletions, then Events (their names make telling them twice harmless), then the one status patch that ends the transition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from cosyvoice_operator.core.children import ChildParams, ObjectRef
+from cosyvoice_operator.core.diff import needs_apply, status_differs
+from cosyvoice_operator.core.errors import Blocked, Invalid
+from cosyvoice_operator.core.model import Json, Plan, PlanConfig, ProbeTarget
+from cosyvoice_operator.core.naming import MANAGER
+from cosyvoice_operator.core.plan import make_plan, stalled_plan
+from cosyvoice_operator.engine.failures import BLOCKED_RETRY, blocked_by, name_conflict
+from cosyvoice_operator.engine.store import OWNER, Entry, Key, Store, is_controlled_by
+from cosyvoice_operator.kube.client import KubeClient
+from cosyvoice_operator.kube.errors import ApiError, ConflictError, NotFoundError
+from cosyvoice_operator.kube.events import EventWriter
+from cosyvoice_operator.kube.mergepatch import merge_patch
+from cosyvoice_operator.kube.resources import COSYVOICE_DEPLOYMENT, child_resource
+from cosyvoice_operator.render import render
+
+logger = logging.getLogger(__name__)
+
+DELETION_LOOK = 1.0
+"""Seconds until a child that is being deleted is looked at again, should its last event be missed."""
+
+
+class Probes(Protocol):
+    """Asks runtime pods for their reports, in the background."""
+
+    def want(self, key: Key, targets: tuple[ProbeTarget, ...]) -> None:
+        """Ask exactly these pods of ``key`` from now on."""
+
+
+class PlanObserver(Protocol):
+    """Told of every plan, for metrics."""
+
+    def observe_plan(self, key: Key, plan: Plan | None, previous: Json | None) -> None:
+        """Take note of a plan; None when the resource is gone."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a reconcile ended.
+
+    Attributes:
+        result: ``unchanged``, ``written``, ``blocked``, ``invalid`` or ``gone``.
+        requeue_after: Seconds until the resource is to be looked at again; None for never by itself.
+    """
+
+    result: str
+    requeue_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """Makes the cluster match one resource at a time. It remembers nothing but the store."""
+
+    store: Store
+    client: KubeClient
+    events: EventWriter
+    probes: Probes
+    observer: PlanObserver
+    config: PlanConfig
+    now: Callable[[], datetime]
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """Bring ``key`` to where its plan wants it.
+
+        Raises:
+            ApiError: A write failed in a way that another try may mend.
+        """
+        owner = self.store.owner(key)
+        if owner is None or owner["metadata"].get("deletionTimestamp"):
+            # Its children carry its ownerReference: the garbage collector removes them. Writing now would race with it.
+            self.probes.want(key, ())
+            self.observer.observe_plan(key, None, None)
+            return Outcome("gone")
+        plan, invalid = self._plan(key)
+        pending = _Writes()
+        if not invalid:
+            await self._apply_children(owner, plan, pending)
+            if tuple(pending.blocked) != self.store.blocked.get(key, ()):
+                self.store.blocked[key] = tuple(pending.blocked)
+                plan, invalid = self._plan(key)
+            await self._delete_unwanted(key, owner, plan, pending)
+        self.probes.want(key, plan.probes)
+        await self._tell(key, owner, plan, pending)
+        self.observer.observe_plan(key, plan, owner.get("status"))
+        if pending.retry is not None:
+            raise pending.retry
+        return Outcome(_result(pending, invalid=invalid), pending.earliest(plan.requeue_after))
+
+    def _plan(self, key: Key) -> tuple[Plan, bool]:
+        snapshot = self.store.snapshot(key)
+        assert snapshot is not None, "nothing is awaited between looking for the owner and here"
+        now = self.now()
+        try:
+            return make_plan(snapshot, self.config, now), False
+        except Invalid as error:
+            return stalled_plan(snapshot, error, now), True
+
+    async def _apply_children(self, owner: Json, plan: Plan, pending: _Writes) -> None:
+        for params in plan.children:
+            try:
+                await self._apply(owner, params, pending)
+            except ConflictError as error:
+                pending.retry = error  # what is stored is old; the rest need not wait for it
+            except ApiError as error:
+                blocked = blocked_by(params.ref, error)
+                if blocked is None:
+                    raise
+                pending.block(blocked)
+
+    async def _apply(self, owner: Json, params: ChildParams, pending: _Writes) -> None:
+        entry = self.store.child(params.ref)
+        if entry is not None and entry.settled == params:
+            return
+        if entry is None:
+            await self._create(owner, params, pending)
+            return
+        uid = owner["metadata"]["uid"]
+        if not is_controlled_by(entry.obj, uid):
+            self._refuse(owner, params.ref, entry.obj, pending)
+        elif entry.obj["metadata"].get("deletionTimestamp"):
+            pending.look_again(DELETION_LOOK)  # a new one can only be made once this one is gone
+        else:
+            await self._update(params, entry, pending)
+
+    async def _update(self, params: ChildParams, entry: Entry, pending: _Writes) -> None:
+        body = render(params)
+        if needs_apply(body, entry.obj, MANAGER):
+            try:
+                answer = await self.client.apply(child_resource(params.kind), body, entry.uid)
+            except ConflictError:
+                await self._refresh(params.ref)
+                raise
+            pending.count += 1
+            self.store.update(params.kind, answer)
+        # Also when it was applied: whatever the server made of it, the same apply would change nothing more.
+        self.store.settle(params.ref, params)
+
+    async def _create(self, owner: Json, params: ChildParams, pending: _Writes) -> None:
+        resource = child_resource(params.kind)
+        try:
+            answer = await self.client.apply_new(resource, render(params))
+        except ConflictError as conflict:
+            # Either ours, and the watch is behind, or of someone else, and then it has no label by which we would ever hear of it.
+            live = await self.client.find(resource, params.ref.namespace, params.ref.name)
+            if live is None:
+                raise
+            if is_controlled_by(live, owner["metadata"]["uid"]):
+                self.store.update(params.kind, live)
+                raise conflict from None
+            self._refuse(owner, params.ref, live, pending)
+            return
+        pending.count += 1
+        self.store.update(params.kind, answer)
+        self.store.settle(params.ref, params)
+
+    def _refuse(self, owner: Json, ref: ObjectRef, live: Json, pending: _Writes) -> None:
+        controller = next((r for r in live["metadata"].get("ownerReferences") or () if r.get("controller")), None)
+        if controller and controller["kind"] == OWNER and controller["name"] == owner["metadata"]["name"]:
+            # Left by a resource of the same name that was deleted a moment ago; the garbage collector is on its way.
+            pending.look_again(DELETION_LOOK)
+            return
+        pending.block(name_conflict(ref, f"{controller['kind']} {controller['name']}" if controller else None))
+
+    async def _refresh(self, ref: ObjectRef) -> None:
+        live = await self.client.find(child_resource(ref.kind), ref.namespace, ref.name)
+        if live is None:
+            self.store.forget_object(ref)
+        else:
+            self.store.update(ref.kind, live)
+
+    async def _delete_unwanted(self, key: Key, owner: Json, plan: Plan, pending: _Writes) -> None:
+        wanted = {params.ref for params in plan.children} | plan.keep
+        for ref, entry in list(self.store.children(key).items()):
+            unwanted = ref not in wanted and is_controlled_by(entry.obj, owner["metadata"]["uid"])
+            if unwanted and not entry.obj["metadata"].get("deletionTimestamp"):
+                await self._delete(ref, entry.uid, pending)
+
+    async def _delete(self, ref: ObjectRef, uid: str, pending: _Writes) -> None:
+        try:
+            await self.client.delete(child_resource(ref.kind), ref.namespace, ref.name, uid)
+        except ConflictError:
+            await self._refresh(ref)
+            raise
+        logger.info("deleted a child that is no longer wanted", extra={"child": f"{ref.kind}/{ref.name}"})
+        pending.count += 1
+        self.store.forget_object(ref)
+
+    async def _tell(self, key: Key, owner: Json, plan: Plan, pending: _Writes) -> None:
+        for event in plan.events:
+            await self.events.write(owner, event)
+            pending.count += 1
+        live = owner.get("status")
+        if not status_differs(live, plan.status):
+            return
+        try:
+            answer = await self.client.patch_status(COSYVOICE_DEPLOYMENT, *key, merge_patch(live, plan.status))
+        except NotFoundError:
+            return  # deleted meanwhile; its own event says so
+        pending.count += 1
+        self.store.update(OWNER, answer)
+
+
+class _Writes:
+    """What one reconcile did, and what stood in its way."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.blocked: list[Blocked] = []
+        self.retry: ApiError | None = None
+        self._look: float | None = None
+
+    def block(self, blocked: Blocked) -> None:
+        self.blocked.append(blocked)
+        self.look_again(BLOCKED_RETRY)
+
+    def look_again(self, seconds: float) -> None:
+        self._look = self.earliest(seconds)
+
+    def earliest(self, other: float | None) -> float | None:
+        return min((delay for delay in (self._look, other) if delay is not None), default=None)
+
+
+def _result(pending: _Writes, *, invalid: bool) -> str:
+    if invalid:
+        return "invalid"
+    if pending.blocked:
+        return "blocked"
+    return "written" if pending.count else "unchanged"

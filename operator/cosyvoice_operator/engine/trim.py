@@ -1,0 +1,78 @@
+"""Keeps of each object only what planning and comparing need: a thousand resources must fit into a small pod.
+
+Nothing is changed in place; what Kopf holds stays as it came.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cosyvoice_operator.core.model import Json
+from cosyvoice_operator.core.naming import MANAGER
+
+_POD_META = ("name", "namespace", "uid", "labels", "creationTimestamp", "deletionTimestamp", "ownerReferences")
+_POD_SPEC = ("nodeName", "schedulingGates")
+_POD_STATUS = (
+    "conditions", "phase", "reason", "message", "podIP", "startTime", "initContainerStatuses", "containerStatuses",
+)  # fmt: skip
+_CONTAINER = ("name", "ready", "started", "restartCount", "state", "lastState")
+
+# Only a Deployment's status is read. The others change it without any meaning for us (a budget does with every pod).
+_STATUS_READ = frozenset({"Deployment"})
+
+
+def trim_owner(obj: Json) -> Json:
+    """A CosyVoiceDeployment: all but ``managedFields``, which are as long as the rest."""
+    return _share_object({**obj, "metadata": _without(obj["metadata"], ("managedFields", "resourceVersion"))})
+
+
+def trim_child(obj: Json, kind: str) -> Json:
+    """A child: of ``managedFields`` only the entry of our applies, which tells what we must give up."""
+    meta = _without(obj["metadata"], ("resourceVersion",))
+    meta["managedFields"] = [
+        _without(entry, ("time",))
+        for entry in meta.get("managedFields") or ()
+        if entry.get("manager") == MANAGER and entry.get("operation") == "Apply" and not entry.get("subresource")
+    ]
+    trimmed = {**obj, "kind": kind, "metadata": meta}
+    if kind not in _STATUS_READ:
+        trimmed.pop("status", None)
+    return _share_object(trimmed)
+
+
+def trim_pod(obj: Json) -> Json:
+    """A pod: where it is, how it is, and how its containers are."""
+    status = _only(obj.get("status") or {}, _POD_STATUS)
+    for field in ("initContainerStatuses", "containerStatuses"):
+        if field in status:
+            status[field] = [_only(container, _CONTAINER) for container in status[field]]
+    if "conditions" in status:
+        status["conditions"] = [_without(c, ("lastProbeTime", "observedGeneration")) for c in status["conditions"]]
+    return _share_object(
+        {"metadata": _only(obj["metadata"], _POD_META), "spec": _only(obj["spec"], _POD_SPEC), "status": status}
+    )
+
+
+def _only(mapping: Mapping[str, Any], keys: Iterable[str]) -> Json:
+    return {key: mapping[key] for key in keys if key in mapping}
+
+
+def _without(mapping: Mapping[str, Any], keys: Iterable[str]) -> Json:
+    return {key: value for key, value in mapping.items() if key not in keys}
+
+
+def _share_object(obj: Json) -> Json:
+    return {sys.intern(key): _share(item) for key, item in obj.items()}
+
+
+def _share(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Copy a JSON value so that equal strings are one object: most keys and values are the same in a thousand resources."""
+    if isinstance(value, dict):
+        return {sys.intern(key): _share(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_share(item) for item in value]
+    if type(value) is str and len(value) <= 64:
+        return sys.intern(value)
+    return value

@@ -1,0 +1,1 @@
+"""What a runtime pod says of itself."""

@@ -1,0 +1,79 @@
+"""What the operator would make of a file: the same pure plan and templates, without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cosyvoice_operator.core.errors import Invalid
+from cosyvoice_operator.core.gpu import NodeFacts, parse_node
+from cosyvoice_operator.core.model import Json, PlanConfig, Snapshot
+from cosyvoice_operator.core.naming import GROUP
+from cosyvoice_operator.core.plan import make_plan
+from cosyvoice_operator.render import render
+from cosyvoice_operator.settings import Settings
+
+
+class OfflineError(Exception):
+    """A file can't be used. The message names it, the object in it, and what is wrong."""
+
+
+def render_files(resources: Path, nodes: Path | None) -> str:
+    """Render the children of every CosyVoiceDeployment in a file, as YAML documents in the order in which they would be applied.
+
+    Args:
+        resources: File with CosyVoiceDeployments; other kinds in it are ignored.
+        nodes: File with Nodes; None for a cluster without any, where only what needs no GPU gets a pool.
+
+    Raises:
+        OfflineError: A file isn't readable, or a resource is refused.
+    """
+    facts = tuple(parse_node(node) for node in _objects(nodes, "Node")) if nodes else ()
+    owners = list(_objects(resources, "CosyVoiceDeployment"))
+    if not owners:
+        raise OfflineError(f"{resources}: there is no CosyVoiceDeployment in it")
+    config = Settings().plan_config()
+    children = [child for owner in owners for child in _children(resources, owner, facts, config)]
+    return yaml.safe_dump_all(children, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _children(file: Path, owner: Json, nodes: tuple[NodeFacts, ...], config: PlanConfig) -> Iterable[Json]:
+    meta = {"namespace": "default", "uid": "00000000-0000-0000-0000-000000000000", "generation": 1, **owner["metadata"]}
+    snapshot = Snapshot(owner={**owner, "metadata": meta}, children=(), pods=(), nodes=nodes, reports={})
+    try:
+        plan = make_plan(snapshot, config, datetime.now(UTC))
+    except Invalid as error:
+        raise OfflineError(f"{file}: CosyVoiceDeployment {meta['name']}: {error}") from error
+    return [render(params) for params in plan.children]
+
+
+def _objects(file: Path, kind: str) -> Iterable[Json]:
+    for position, document in enumerate(_documents(file), 1):
+        items = document.get("items") or () if str(document.get("kind", "")).endswith("List") else (document,)
+        for item in items:
+            if item.get("kind", "Node" if kind == "Node" else None) != kind:
+                continue
+            if not (item.get("metadata") or {}).get("name"):
+                raise OfflineError(f"{file}: document {position}: a {kind} without metadata.name")
+            if kind != "Node" and not str(item.get("apiVersion", "")).startswith(f"{GROUP}/"):
+                raise OfflineError(f"{file}: {kind} {item['metadata']['name']}: apiVersion must begin with {GROUP}/")
+            yield item
+
+
+def _documents(file: Path) -> Iterable[dict[str, Any]]:
+    try:
+        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise OfflineError(f"{file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OfflineError(f"{file}: not YAML: {error}") from error
+    for position, document in enumerate(documents, 1):
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise OfflineError(f"{file}: document {position} is not an object")
+        yield document

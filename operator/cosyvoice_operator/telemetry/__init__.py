@@ -1,0 +1,1 @@
+"""What the operator tells of itself: logs, metrics, health."""
