@@ -56,6 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     images = commands.add_parser("build-image", help="Build an image, or take it from the cache; print its reference.")
     images.add_argument("image", metavar="NAME|all", help="name in an image.toml, or the path of one")
     images.set_defaults(run=_build_image)
+    load = command("load-image", _load_image, "Give images to the real node, building those that are named.")
+    load.add_argument("images", nargs="+", metavar="NAME|FILE", help="name in an image.toml, or an OCI archive")
     kubectl = command("kubectl", _kubectl, "Run the cluster's own kubectl.")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
     watcher = commands.add_parser("watch")
@@ -104,6 +106,16 @@ def _build_image(parsed: argparse.Namespace) -> None:
     wanted = sorted(find_specs()) if parsed.image == "all" else [parsed.image]
     for name in wanted:
         sys.stdout.write(f"{load_source(name, ConsoleProgress()).reference}\n")
+
+
+def _load_image(parsed: argparse.Namespace) -> None:
+    progress = ConsoleProgress()
+    cluster = Cluster.find(parsed.name)
+    for source in parsed.images:
+        image = load_source(source, progress)
+        with progress.step(f"Loading {image.reference}"):
+            cluster.load_image(image.archive)
+        sys.stdout.write(f"{image.reference}\n")
 
 
 def _kubectl(parsed: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster import build
+from devcluster import build, runtime
 from devcluster.api import Api, read_kubeconfig
 from devcluster.errors import DevClusterError, NotRunningError
 from devcluster.launch import add_kwok, launch
@@ -120,6 +120,16 @@ class Cluster:
         if check and result.returncode != 0:
             raise DevClusterError(f"kubectl {' '.join(arguments)}: {result.stderr.strip() or result.stdout.strip()}")
         return result.stdout
+
+    def load_image(self, archive: Path) -> str:
+        """Give an image to the real node, unless it has it already; returns the image's reference.
+
+        Raises:
+            DevClusterError: There is no real node, or the archive cannot be imported.
+        """
+        if not self.state.real_node:
+            raise DevClusterError(f"cluster {self.name} has no real node that could take an image")
+        return runtime.load(self.paths, archive)
 
     def start_kwok(self, *node_files: Path) -> None:
         """Start KWOK, if it does not run yet, and add the nodes of the files."""

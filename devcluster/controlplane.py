@@ -10,13 +10,11 @@ from devcluster.api import Api, ApiError
 from devcluster.build import KUBE
 from devcluster.certs import Certificate, make_pki, make_tokens, write_kubeconfigs
 from devcluster.errors import ComponentFailedError
+from devcluster.network import NODE_IP, SERVICE_CIDR, SERVICE_IP
 from devcluster.paths import ClusterPaths
 from devcluster.processes import Command, clean_environment
 
 LOOPBACK = "127.0.0.1"
-SERVICE_CIDR = "10.0.0.0/24"
-SERVICE_IP = "10.0.0.1"  # of the Service `kubernetes`
-NODE_IP = "10.244.0.1"  # the pod bridge's own address
 PORTS = ("etcd", "etcd-peer", "apiserver", "controller-manager", "scheduler")
 READY_WITHIN_SECONDS = 60.0
 

@@ -6,12 +6,16 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from devcluster import build, controlplane, kwok, network, ports
+from devcluster import build, controlplane, images, kwok, network, packages, ports, runtime
+from devcluster import node as realnode
 from devcluster.api import Api, read_kubeconfig
-from devcluster.controlplane import LOOPBACK, NODE_IP, ControlPlane, wait_until
+from devcluster.controlplane import LOOPBACK, ControlPlane, wait_until
 from devcluster.errors import ComponentFailedError
-from devcluster.options import Options, Owner
+from devcluster.network import NODE_IP
+from devcluster.node import RealNode
+from devcluster.options import FakeGpus, Options, Owner
 from devcluster.paths import PROJECT, ClusterPaths
 from devcluster.processes import Command, clean_environment, reap, start
 from devcluster.progress import Progress
@@ -71,7 +75,10 @@ def _launch_once(options: Options, progress: Progress) -> ClusterState:
         launcher.state.save(paths)
         if options.owner:
             launcher.run(_watcher(paths, options.owner))
+        node = _claim_node(launcher) if options.node else None
         api = _start_control_plane(launcher, NODE_IP if options.node else LOOPBACK)
+        if node:
+            _start_node(launcher, api, node, options.fake_gpus)
         if options.wants_kwok:
             start_kwok(launcher, api, options)
         launcher.state.complete = True
@@ -88,7 +95,7 @@ def _launch_once(options: Options, progress: Progress) -> ClusterState:
 
 def _start_control_plane(launcher: Launcher, address: str) -> Api:
     state = launcher.state
-    state.ports = ports.choose(controlplane.PORTS, (LOOPBACK,))
+    state.ports = ports.choose(controlplane.PORTS, sorted({LOOPBACK, address}))
     plane = ControlPlane(launcher.paths, state.ports, address)
     state.server = plane.server
     with launcher.progress.step("Control plane"):
@@ -100,6 +107,43 @@ def _start_control_plane(launcher: Launcher, address: str) -> Api:
         launcher.run(plane.scheduler())
         launcher.wait(lambda: controlplane.controllers_ready(api), "controller manager")
     return api
+
+
+def _claim_node(launcher: Launcher) -> RealNode:
+    """Take the machine's network for this cluster, and start the container runtime on it."""
+    paths, state = launcher.paths, launcher.state
+    packages.ensure(packages.FOR_NODE, launcher.progress)
+    pause = images.pause_image(launcher.progress)
+    with network.machine_lock():
+        network.claim_machine(str(paths.folder))
+        state.real_node = True
+        state.sysctls = network.read_sysctls()
+        state.cgroups_ours = not realnode.cgroups()
+        state.folders = [path for path in realnode.FIXED_PATHS if not Path(path).exists()]
+        state.save(paths)
+        network.make_bridge()
+        for path in realnode.FIXED_PATHS:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        node = RealNode(paths, ports.choose(realnode.PORTS, (LOOPBACK, NODE_IP)), pause.reference)
+        # Still under the lock: from here on, the running process says whose the machine is.
+        launcher.run(node.containerd())
+    return node
+
+
+def _start_node(launcher: Launcher, api: Api, node: RealNode, gpus: FakeGpus | None) -> None:
+    state = launcher.state
+    state.ports.update(node.ports)
+    with launcher.progress.step("Real node") as report:
+        report("container runtime")
+        launcher.wait(launcher.paths.containerd_socket.exists, "containerd")
+        runtime.load(launcher.paths, images.pause_image(launcher.progress).archive)
+        report("kubelet")
+        launcher.run(node.kubelet(state.processes["containerd"].pid))
+        launcher.run(node.proxy())
+        launcher.wait(lambda: realnode.registered(api), "kubelet")
+        if gpus:
+            realnode.set_fake_gpus(api, gpus)
+            state.fake_gpus = str(gpus)
 
 
 def start_kwok(launcher: Launcher, api: Api, options: Options) -> None:

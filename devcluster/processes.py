@@ -109,11 +109,8 @@ def inside_root_below(folder: Path) -> list[int]:
     needle = f"{folder}/"
 
     def rooted(pid: int) -> bool:
-        for line in (PROC / str(pid) / "mountinfo").read_text(errors="replace").splitlines():
-            fields = line.split()
-            if fields[4] == "/":
-                return needle in fields[-1]
-        return False
+        lines = (PROC / str(pid) / "mountinfo").read_text(errors="replace").splitlines()
+        return any(needle in line for line in lines if line.split()[4] == "/")
 
     return _matching(rooted)
 

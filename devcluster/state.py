@@ -26,7 +26,8 @@ class ClusterState:
     kwok: bool = False
     server: str = ""
     sysctls: dict[str, str] = field(default_factory=dict)  # the values from before the cluster
-    cgroups: list[str] = field(default_factory=list)
+    cgroups_ours: bool = False  # whether no other containerd had cgroups when the cluster came up
+    folders: list[str] = field(default_factory=list)  # made outside the cluster's own folder, empty when it is down
 
     def save(self, paths: ClusterPaths) -> None:
         """Write the record; a reader sees the old one or the new one, never half."""

@@ -1,0 +1,34 @@
+"""Gives images to the real node's containerd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from devcluster import network, oci
+from devcluster.paths import ClusterPaths
+
+NAMESPACE = "k8s.io"  # the one that kubelet's containers live in
+
+
+def load(paths: ClusterPaths, archive: Path) -> str:
+    """Import an image archive, unless an image of its name is there: names hold the key of the content.
+
+    Returns:
+        The image's reference.
+
+    Raises:
+        DevClusterError: The archive has no named image, or the import failed.
+    """
+    reference = oci.reference(archive)
+    if reference not in loaded(paths):
+        network.run([*_ctr(paths), "images", "import", str(archive)])
+    return reference
+
+
+def loaded(paths: ClusterPaths) -> list[str]:
+    """References of the images that the node has."""
+    return network.run([*_ctr(paths), "images", "list", "--quiet"]).split()
+
+
+def _ctr(paths: ClusterPaths) -> list[str]:
+    return ["ctr", "--address", str(paths.containerd_socket), "--namespace", NAMESPACE]
