@@ -17,7 +17,7 @@ _POD_SPEC = ("nodeName", "schedulingGates")
 _POD_STATUS = (
     "conditions", "phase", "reason", "message", "podIP", "startTime", "initContainerStatuses", "containerStatuses",
 )  # fmt: skip
-_CONTAINER = ("name", "ready", "started", "restartCount", "state", "lastState")
+_CONTAINER = ("name", "image", "ready", "started", "restartCount", "state", "lastState")
 
 # Only a Deployment's status is read. The others change it without any meaning for us (a budget does with every pod).
 _STATUS_READ = frozenset({"Deployment"})
