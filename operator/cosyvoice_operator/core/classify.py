@@ -225,12 +225,12 @@ def _container_finding(pod: PodFacts, waiting: Waiting) -> Finding:
     status is not rewritten every few seconds.
     """
     what = f"Container {waiting.container} of pod {pod.name}"
-    cause = _brief(waiting.message.rpartition("ErrImagePull: ")[-1])
+    cause = _brief(waiting.message.rpartition("ErrImagePull: ")[-1]).rstrip(".")
     if waiting.reason in _IMAGE_REASONS:
-        message = f"{what} can't get its image {waiting.image}: {cause} Correct the image, or add a pull secret."
+        message = f"{what} can't get its image {waiting.image}: {cause}. Correct the image, or add a pull secret."
         return Finding(PoolState.MISCONFIGURED, "ImagePull", message)
     return Finding(
-        PoolState.MISCONFIGURED, waiting.reason, f"{what} can't start: {cause} Correct what the message names."
+        PoolState.MISCONFIGURED, waiting.reason, f"{what} can't start: {cause}. Correct what the message names."
     )
 
 

@@ -212,7 +212,7 @@ def _capacity(outcome: Outcome) -> Judgement:
 def _fallback(outcome: Outcome) -> Judgement:
     lower = [pool for pool in outcome.pools if pool.rank and (pool.ready_units or pool.status.desired)]
     if not lower:
-        return Judgement(ConditionType.FALLBACK_ACTIVE, "False", Reason.FIRST_TIER_SERVES, "The first tier serves.")
+        return Judgement(ConditionType.FALLBACK_ACTIVE, "False", Reason.FIRST_TIER_SERVES, "No lower tier is in use.")
     first = lower[0].status
     message = (
         f"Tier {first.tier} has {lower[0].ready_units} of {outcome.units} unit(s) ready, in use since {first.active_since}. "

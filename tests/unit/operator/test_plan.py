@@ -143,7 +143,7 @@ def test_a_missing_image_is_a_matter_for_a_person_and_never_a_reason_to_fall_bac
         "observedGeneration": 1,
         "lastTransitionTime": "",
         "reason": "Misconfigured",
-        "message": "Container gateway of pod g0 can't get its image cpu:1: not found Correct the image, or add a pull secret.",
+        "message": "Container gateway of pod g0 can't get its image cpu:1: not found. Correct the image, or add a pull secret.",
     }
     assert world.replicas().get("hello-cpu", 0) == 0
     assert "Stalled" in [event.reason for event in plan.events]
