@@ -48,7 +48,9 @@ def run_level(level: str) -> Result:
     # A level that ran nothing, or whose runner failed otherwise, has not passed.
     if code not in {0, 1} or (code == 1 and not bad):
         bad += 1
-    return Result(max(0, int(suite["tests"]) - int(suite["failures"]) - int(suite["errors"]) - skipped), bad, skipped, seconds)
+    return Result(
+        max(0, int(suite["tests"]) - int(suite["failures"]) - int(suite["errors"]) - skipped), bad, skipped, seconds
+    )
 
 
 def main(wanted: str) -> int:
@@ -67,7 +69,9 @@ def main(wanted: str) -> int:
     for level, result in results.items():
         table.add_row(level, str(result.passed), str(result.failed), str(result.skipped), f"{result.seconds:.0f}")
     console.print(table)
-    passed, failed, skipped = (sum(getattr(r, part) for r in results.values()) for part in ("passed", "failed", "skipped"))
+    passed, failed, skipped = (
+        sum(getattr(r, part) for r in results.values()) for part in ("passed", "failed", "skipped")
+    )
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
