@@ -1,4 +1,4 @@
-"""Installs the operator into a cluster from the manifests that users apply, with locally built images."""
+"""Installs the operator from the manifests that users apply, with the images of the target."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import yaml
 
-from devcluster.cluster import Cluster
+from devcluster.demo.target import Target
 from devcluster.paths import PROJECT
 
-IMAGES = ("cosyvoice-operator", "cosyvoice-runtime-cpu", "cosyvoice-runtime-gateway", "cosyvoice-triton-demo")
 _SETTINGS = {
     "COSYVOICE_OPERATOR_IMAGE_CPU": "cosyvoice-runtime-cpu",
     "COSYVOICE_OPERATOR_IMAGE_GATEWAY": "cosyvoice-runtime-gateway",
@@ -18,19 +17,18 @@ _SETTINGS = {
 }
 
 
-def install(cluster: Cluster, images: Mapping[str, str]) -> None:
-    """Apply ``manifests/install`` with ``images`` (name to reference) and wait until the operator is available."""
-    built = cluster.kubectl("kustomize", str(PROJECT / "manifests" / "install"))
-    objects = [_with_images(document, images) for document in yaml.safe_load_all(built) if document]
-    crds = [document for document in objects if document["kind"] == "CustomResourceDefinition"]
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(crds))
-    names = [f"crd/{document['metadata']['name']}" for document in crds]
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+def install(target: Target) -> None:
+    """Apply ``manifests/install`` and wait until the operator is available."""
+    built = target.kubectl("kustomize", str(PROJECT / "manifests" / "install"))
+    objects = [_with_images(document, target.images) for document in yaml.safe_load_all(built) if document]
+    definitions = [document for document in objects if document["kind"] == "CustomResourceDefinition"]
+    target.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(definitions))
+    names = [f"crd/{document['metadata']['name']}" for document in definitions]
+    target.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    target.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
     deployment = next(document for document in objects if document["kind"] == "Deployment")["metadata"]
-    cluster.kubectl(
-        "rollout", "status", f"deployment/{deployment['name']}", "-n", deployment["namespace"], "--timeout=120s"
-    )
+    where = ("-n", deployment["namespace"])
+    target.kubectl("rollout", "status", f"deployment/{deployment['name']}", *where, "--timeout=120s")
 
 
 def _with_images(document: dict[str, Any], images: Mapping[str, str]) -> dict[str, Any]:

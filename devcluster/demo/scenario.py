@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devcluster.cluster import Cluster
 from devcluster.demo.speaker import Speaker, Utterance
+from devcluster.demo.target import GPU_PRODUCT, PAUSE, Target
 from devcluster.demo.watcher import Moment, Watcher
 from devcluster.progress import Progress
 
@@ -27,46 +27,45 @@ class Story:
     marks: dict[str, float] = field(default_factory=dict)
 
 
-async def play(cluster: Cluster, pause_image: str, progress: Progress) -> Story:
+async def play(target: Target, progress: Progress) -> Story:
     """Apply the resource, speak without a break, take the GPUs away and give them back.
 
     Raises:
         TimeoutError: The resource did not get where it should; the message has its conditions.
     """
-    _apply(cluster, HERE / "speech.yaml", NAMESPACE)
-    watcher = Watcher(cluster.api, NAMESPACE, NAME)
+    _apply(target, (HERE / "speech.yaml").read_text().replace(GPU_PRODUCT, target.product))
+    watcher = Watcher(target, NAMESPACE, NAME)
     async with watcher.watching():
         with progress.step("Waiting for speech on the GPU tier"):
             await watcher.until(_serves_on("gpu"), "both units ready on GPUs", 180)
-        speaker = Speaker(f"http://{_service_ip(cluster)}")
+        speaker = Speaker(target.service_url(NAMESPACE, NAME))
         story = Story(speaker.utterances, watcher.timeline)
         async with speaker.speaking():
-            await _shortage(cluster, watcher, story, pause_image, progress)
+            await _shortage(target, watcher, story, progress)
     return story
 
 
-async def _shortage(cluster: Cluster, watcher: Watcher, story: Story, pause_image: str, progress: Progress) -> None:
+async def _shortage(target: Target, watcher: Watcher, story: Story, progress: Progress) -> None:
     marks = story.marks
     with progress.step("Speaking on GPUs"):
         await asyncio.sleep(6)
     with progress.step("Another tenant takes a GPU; the CPU tier steps in"):
-        tenant = (HERE / "tenant.yaml").read_text().replace("PAUSE_IMAGE", pause_image)
-        cluster.kubectl("apply", "-f", "-", stdin=tenant)
+        await asyncio.to_thread(target.kubectl, "apply", "-f", "-", stdin=_tenant(target))
         marks["gpu_lost"] = time.time()
-        await _delete_gpu_pod(cluster)
+        await _delete_gpu_pod(target)
         await watcher.until(lambda m: m.ready_units < m.units, "the loss is seen", 30)
         marks["promise_kept_again"] = (
             await watcher.until(lambda m: m.ready_units >= m.units, "CPU replaces the unit", 90)
         ).at
     with progress.step("The second GPU goes too; everything is on CPU"):
         marks["second_gpu_lost"] = time.time()
-        await _delete_gpu_pod(cluster)
+        await _delete_gpu_pod(target)
         marks["all_on_cpu"] = (await watcher.until(_serves_on("cpu"), "both units on CPU", 90)).at
         await asyncio.sleep(5)
     with progress.step("The GPUs come back; so does the first tier"):
         marks["gpus_free_again"] = time.time()
         await asyncio.to_thread(
-            cluster.kubectl, "delete", "-n", "other-tenant", "deployment", "training", "--wait=false"
+            target.kubectl, "delete", "-n", "other-tenant", "deployment", "training", "--wait=false"
         )
         back = _serves_on("gpu")
         marks["back_on_gpu"] = (
@@ -81,21 +80,26 @@ def _serves_on(tier: str) -> Callable[[Moment], bool]:
     return lambda moment: moment.ready_units >= moment.units > 0 and moment.tier == tier
 
 
-def _apply(cluster: Cluster, file: Path, namespace: str) -> None:
+def _apply(target: Target, resource: str) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    space = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
-    cluster.kubectl("apply", "-f", "-", stdin=space)
-    cluster.kubectl("apply", "-n", namespace, "-f", str(file))
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+    target.kubectl("apply", "-f", "-", stdin=json.dumps(space))
+    target.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=resource)
 
 
-def _service_ip(cluster: Cluster) -> str:
-    return cluster.kubectl("get", "service", "-n", NAMESPACE, NAME, "-o", "jsonpath={.spec.clusterIP}")
+def _tenant(target: Target) -> str:
+    """Give the other tenant's objects, with a pod for every GPU of the type that there is."""
+    nodes = target.get("/api/v1/nodes")["items"]
+    mine = [node for node in nodes if node["metadata"]["labels"].get("nvidia.com/gpu.product") == target.product]
+    gpus = sum(int(node["status"]["allocatable"].get("nvidia.com/gpu", 0)) for node in mine)
+    text = (HERE / "tenant.yaml").read_text().replace("PAUSE_IMAGE", target.images[PAUSE])
+    return text.replace("replicas: 2", f"replicas: {gpus}")
 
 
-async def _delete_gpu_pod(cluster: Cluster) -> None:
+async def _delete_gpu_pod(target: Target) -> None:
     """Delete one running pod of the GPU tier; it gets its normal grace period, and its successor finds the GPU taken."""
     selector = f"tts.cosyvoice.io/deployment={NAME},tts.cosyvoice.io/tier=gpu"
-    names = cluster.kubectl(
+    names = target.kubectl(
         "get",
         "pods",
         "-n",
@@ -106,4 +110,4 @@ async def _delete_gpu_pod(cluster: Cluster) -> None:
         "-o",
         "jsonpath={.items[*].metadata.name}",
     ).split()
-    await asyncio.to_thread(cluster.kubectl, "delete", "pod", "-n", NAMESPACE, names[0], "--wait=false")
+    await asyncio.to_thread(target.kubectl, "delete", "pod", "-n", NAMESPACE, names[0], "--wait=false")

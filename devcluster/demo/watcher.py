@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from devcluster.api import Api
+from devcluster.demo.target import Target
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Moment:
 class Watcher:
     """Polls one CosyVoiceDeployment."""
 
-    def __init__(self, api: Api, namespace: str, name: str, every: float = 0.25) -> None:
-        self._api, self._every = api, every
+    def __init__(self, target: Target, namespace: str, name: str, every: float = 0.25) -> None:
+        self._target, self._every = target, every
         self._path = f"/apis/tts.cosyvoice.io/v1alpha1/namespaces/{namespace}/cosyvoicedeployments/{name}"
         self.timeline: list[Moment] = []
 
@@ -76,7 +76,7 @@ class Watcher:
     async def _poll(self) -> None:
         while True:
             with contextlib.suppress(OSError):
-                resource = await asyncio.to_thread(self._api.request, "GET", self._path)
+                resource = await asyncio.to_thread(self._target.get, self._path)
                 self.timeline.append(_moment(resource.get("status") or {}))
             await asyncio.sleep(self._every)
 
