@@ -1,5 +1,7 @@
 """Types and reasons of the conditions, in one place so that they are spelt once and described once.
 
+States and reasons of single pools are found by evidence, and stand beside it in ``core.classify``.
+
 Ready, Reconciling and Stalled follow kstatus, which Argo CD, Flux and ``kubectl wait`` read. The others have
 abnormal-true polarity except CapacityAvailable; none of them makes a resource unhealthy by itself.
 """
@@ -29,7 +31,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reasons of conditions, of pools and of events."""
+    """Reasons of ``status.conditions``."""
 
     # Ready
     ALL_UNITS_READY = "AllUnitsReady"
@@ -52,8 +54,6 @@ class Reason(StrEnum):
     """A lower tier is being raised for one that ran out."""
     RETURNING_TO_UPPER_TIER = "ReturningToUpperTier"
     """A tier that had run out is taking its units back."""
-    RETRYING = "Retrying"
-    """A write failed for a reason that may pass; it is tried again."""
     WAITING_FOR_PERSON = "WaitingForPerson"
     """Nothing goes on: condition Stalled says what a person must do."""
     PAUSED = "Paused"
@@ -69,38 +69,15 @@ class Reason(StrEnum):
     NAME_CONFLICT = "NameConflict"
     """An object with the name of a child belongs to somebody else."""
     CHILD_REFUSED = "ChildRefused"
-    """The API server refused a child, for example by an admission policy."""
-
-    # Pools: why one can't have what it was asked for
-    EXHAUSTED = "Exhausted"
-    """Usable nodes of this type exist, and all of what they offer is taken."""
-    PROVISIONING = "Provisioning"
-    """An autoscaler says that it is adding a node."""
-    NO_SUCH_GPU = "NoSuchGPU"
-    """No usable node offers this GPU type."""
+    """The API server refused a child as invalid, for example by an admission policy."""
     QUOTA_EXCEEDED = "QuotaExceeded"
-    """A ResourceQuota of the namespace forbids more pods."""
-    QUEUED = "Queued"
-    """A queue holds the pods back by scheduling gates."""
+    """A ResourceQuota of the namespace forbids a child."""
+    FORBIDDEN = "Forbidden"
+    """The operator lacks the right to write a child."""
     MISCONFIGURED = "Misconfigured"
-    """Pods can't start for a reason that lies in the spec or in an object it names: never a reason to fall back by
-    itself."""
-    UNSCHEDULABLE = "Unschedulable"
-    """The scheduler finds no node, for none of the reasons above."""
-    FAULTED = "Faulted"
-    """GPUs of this type have gone bad."""
+    """Pods can't start for a reason that lies in the spec or in an object it names; the message names it."""
     LOAD_FAILED = "LoadFailed"
-    """The container runs and the model does not load."""
-    PROVIDER_MISMATCH = "ProviderMismatch"
-    """The runtime computes on something else than its tier asks for."""
-
-    # Pools in good health
-    SERVING = "Serving"
-    """All pods that were asked for are ready."""
-    STARTING = "Starting"
-    """Pods are on their way and nothing speaks against them."""
-    IDLE = "Idle"
-    """No pods are asked for: the tiers above serve."""
+    """The container runs and the model does not load, or computes elsewhere than its tier asks for."""
 
     # CapacityAvailable, FallbackActive
     ROOM_FOR_ALL = "RoomForAll"
@@ -119,5 +96,7 @@ class Reason(StrEnum):
     """A load took longer than its budget; the message names the pool and both figures."""
     NOT_REPORTED = "NotReported"
     """No pod has reported yet."""
+    PROVIDER_MISMATCH = "ProviderMismatch"
+    """A runtime computes on something else than its tier asks for; the message names the pool and both."""
     AS_ASKED = "AsAsked"
     """Every pod that reports computes on what its tier asks for."""

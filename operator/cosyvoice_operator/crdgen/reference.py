@@ -10,6 +10,7 @@ from typing import Any
 
 from cosyvoice_operator import api
 from cosyvoice_operator.api.conditions import ConditionType, Reason
+from cosyvoice_operator.core.classify import PoolState
 from cosyvoice_operator.crdgen.crd import COLUMNS, WIDE_COLUMNS, custom_resource_definition
 
 _INTRODUCTION = """\
@@ -50,7 +51,8 @@ def api_reference() -> str:
     lines += [f"| {name} | {description} |" for name, _, _, description in COLUMNS]
     lines += [f"| {name} (`-o wide`) | {description} |" for name, _, _, description in WIDE_COLUMNS]
     lines += ["", "## Conditions", "", *_members(ConditionType, "Type")]
-    lines += ["## Reasons", "", *_members(Reason, "Reason")]
+    lines += ["## Reasons of conditions", "", *_members(Reason, "Reason")]
+    lines += ["## States of pools", "", *_members(PoolState, "State")]
     return "\n".join(lines).rstrip() + "\n"
 
 
