@@ -12,10 +12,12 @@ from pathlib import Path
 from devcluster.demo.speaker import Speaker, Utterance
 from devcluster.demo.target import GPU_PRODUCT, PAUSE, Target
 from devcluster.demo.watcher import Moment, Watcher
+from devcluster.paths import PROJECT
 from devcluster.progress import Progress
 
-NAMESPACE, NAME = "tts", "hello"
-HERE = Path(__file__).parent
+NAMESPACE, NAME = "tts", "speech"
+RESOURCE = PROJECT / "manifests" / "samples" / "gpu-with-cpu-fallback.yaml"
+TENANT = Path(__file__).parent / "tenant.yaml"
 
 
 @dataclass
@@ -33,7 +35,7 @@ async def play(target: Target, progress: Progress) -> Story:
     Raises:
         TimeoutError: The resource did not get where it should; the message has its conditions.
     """
-    _apply(target, (HERE / "speech.yaml").read_text().replace(GPU_PRODUCT, target.product))
+    _apply(target, RESOURCE.read_text().replace(GPU_PRODUCT, target.product))
     watcher = Watcher(target, NAMESPACE, NAME)
     async with watcher.watching():
         with progress.step("Waiting for speech on the GPU tier"):
@@ -92,7 +94,7 @@ def _tenant(target: Target) -> str:
     nodes = target.get("/api/v1/nodes")["items"]
     mine = [node for node in nodes if node["metadata"]["labels"].get("nvidia.com/gpu.product") == target.product]
     gpus = sum(int(node["status"]["allocatable"].get("nvidia.com/gpu", 0)) for node in mine)
-    text = (HERE / "tenant.yaml").read_text().replace("PAUSE_IMAGE", target.images[PAUSE])
+    text = TENANT.read_text().replace("PAUSE_IMAGE", target.images[PAUSE])
     return text.replace("replicas: 2", f"replicas: {gpus}")
 
 
