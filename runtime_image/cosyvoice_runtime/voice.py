@@ -6,10 +6,15 @@ Shared by the workers of the `onnxruntime` backend and by the Python model insid
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+# From 1.29 on the Linux wheels of onnxruntime report model names, graphs and host facts to their maker, unless this is set
+# before they are imported. A pod reports to nobody; and without a writable home each start would print warnings about it.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import numpy as np
 import numpy.typing as npt
