@@ -6,6 +6,7 @@ tools.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -158,11 +159,16 @@ def _amounts(**texts: str) -> dict[str, Quantity]:
 # Limits stand above requests: a burst of long texts needs memory for a moment, and synthesis takes the CPU there is.
 _GATEWAY = (_amounts(cpu="100m", memory="128Mi"), _amounts(cpu="1", memory="256Mi"))
 _CONTAINERS = {
-    (True, Backend.ONNXRUNTIME): (_amounts(cpu="500m", memory="512Mi"), _amounts(cpu="2", memory="1Gi")),
+    (True, Backend.ONNXRUNTIME): (_amounts(cpu="500m"), _amounts(cpu="2")),
     (True, Backend.TRITON): (_amounts(cpu="500m", memory="768Mi"), _amounts(cpu="2", memory="1536Mi")),
     (False, Backend.ONNXRUNTIME): (_amounts(cpu="4", memory="8Gi"), _amounts(cpu="8", memory="12Gi")),
     (False, Backend.TRITON): (_amounts(cpu="4", memory="16Gi"), _amounts(cpu="8", memory="24Gi")),
 }
+
+_MI = 1024**2
+_VOICE_GATEWAY, _VOICE_WORKER = 128 * _MI, 192 * _MI
+"""Memory of a CPU pod with the small voice: its gateway, and each worker process; there is one for each CPU of the
+limit. Under load they took 50 and 201 MB. Limits are twice that."""
 
 
 def effective(spec: CosyVoiceDeploymentSpec, images: Images) -> EffectiveSpec:
@@ -198,9 +204,19 @@ def _effective_tier(tier: Tier, spec: CosyVoiceDeploymentSpec, images: Images, *
         pods_per_unit=tier.replicas_per_unit or pods_per_unit,
         execution_provider=tier.execution_provider or (ExecutionProvider.CUDA if gpu else ExecutionProvider.CPU),
         image=tier.image or runtime.image or operator_image,
-        resources=merge_resources(tier.resources, *_CONTAINERS[demo, tier.backend], gpu=gpu),
+        resources=merge_resources(tier.resources, *_default_amounts(demo, tier), gpu=gpu),
         load_budget=budget if runtime.load_budget is None else runtime.load_budget,
     )
+
+
+def _default_amounts(demo: bool, tier: Tier) -> tuple[Mapping[str, Quantity], Mapping[str, Quantity]]:  # noqa: FBT001
+    """Give default requests and limits of the container that computes in a tier."""
+    requests, limits = _CONTAINERS[demo, tier.backend]
+    if not (demo and tier.backend == Backend.ONNXRUNTIME):
+        return requests, limits
+    cpus = merge_resources(tier.resources, requests, limits).limits["cpu"]
+    memory = _VOICE_GATEWAY + _VOICE_WORKER * math.ceil(parse_quantity(cpus).value)
+    return requests | _amounts(memory=f"{memory // _MI}Mi"), limits | _amounts(memory=f"{2 * memory // _MI}Mi")
 
 
 def _effective_gpu(gpu: GPU) -> EffectiveGPU:

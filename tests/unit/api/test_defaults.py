@@ -132,6 +132,17 @@ def test_a_limit_below_the_default_request_lowers_the_request() -> None:
     assert merged.to_json() == {"requests": {"memory": "256Mi"}, "limits": {"memory": "256Mi"}}
 
 
+@pytest.mark.parametrize(
+    ("cpus", "requested", "limit"), [(None, "512Mi", "1Gi"), ("1500m", "512Mi", "1Gi"), (8, "1664Mi", "3328Mi")]
+)
+def test_memory_of_a_cpu_pod_grows_with_its_worker_processes(cpus: object, requested: str, limit: str) -> None:
+    resources = {"limits": {"cpu": cpus}} if cpus else {}
+
+    tier = effective_of(tiers=[CPU | {"resources": resources}]).tiers[0]
+
+    assert (tier.resources.requests["memory"], tier.resources.limits["memory"]) == (requested, limit)
+
+
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/x"]), st.integers(0, 64))
 
 
