@@ -26,7 +26,7 @@ class ControlPlane:
     Args:
         paths: The cluster's files.
         ports: A port for each name in `PORTS`.
-        address: Where the API server listens: loopback, or the pod bridge when there is a real node.
+        address: Where the API server listens: loopback, or the real node's own address.
     """
 
     paths: ClusterPaths

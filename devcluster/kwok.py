@@ -20,6 +20,36 @@ NOT_READY = "devcluster/not-ready"
 POD_CIDR = "10.250.0.0/16"
 # Inside the pod range, so that it ends in the same blackhole: KWOK's default is an address of a real network.
 NODE_IP = "10.250.255.254"
+# Keeps a node at Ready=False: the controller manager calls one Unknown that it has not seen a heartbeat of.
+STAY_NOT_READY: dict[str, Any] = {
+    "apiVersion": "kwok.x-k8s.io/v1alpha1",
+    "kind": "Stage",
+    "metadata": {"name": "node-stay-not-ready"},
+    "spec": {
+        "resourceRef": {"apiGroup": "v1", "kind": "Node"},
+        "selector": {
+            "matchExpressions": [
+                {"key": f'.metadata.annotations["{NOT_READY}"]', "operator": "Exists"},
+                {
+                    "key": '.status.conditions.[] | select( .type == "Ready" ) | .status',
+                    "operator": "NotIn",
+                    "values": ["False"],
+                },
+            ]
+        },
+        "next": {
+            "statusTemplate": """
+conditions:
+- type: Ready
+  status: "False"
+  reason: KubeletNotReady
+  message: "simulated: not ready"
+  lastHeartbeatTime: {{ Now | Quote }}
+  lastTransitionTime: {{ Now | Quote }}
+"""
+        },
+    },
+}
 DEFAULT_CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 
 
@@ -43,7 +73,7 @@ def prepare_node(node: dict[str, Any]) -> dict[str, Any]:
     """The object to create for a Node as a user wrote it.
 
     KWOK takes a node over by its annotation and would make any node Ready within a second. One that the file calls
-    not ready gets a second annotation, which keeps KWOK's stages off while its lease is still renewed.
+    not ready gets a second annotation: KWOK's own stages leave it alone, and one of ours keeps it as it is.
     """
     made = copy.deepcopy(node)
     metadata = made.setdefault("metadata", {})
@@ -54,32 +84,42 @@ def prepare_node(node: dict[str, Any]) -> dict[str, Any]:
     capacity = status.get("capacity") or status.get("allocatable") or DEFAULT_CAPACITY
     status["capacity"] = capacity
     status.setdefault("allocatable", capacity)
-    given = {condition["type"]: condition for condition in status.get("conditions", [])}
-    if given.get("Ready", {}).get("status", "True") == "True":
-        # KWOK writes the conditions, and only for nodes that are not Ready yet.
-        status.pop("conditions", None)
-        return made
-    annotations[NOT_READY] = "true"
-    for condition in given.values():
-        condition.setdefault("reason", "KubeletNotReady")
-        condition.setdefault("message", "simulated: not ready")
-    status.update(conditions=list(given.values()), phase="Running")
-    status["addresses"] = [
-        {"type": "InternalIP", "address": NODE_IP},
-        {"type": "Hostname", "address": metadata["name"]},
-    ]
+    # KWOK writes the conditions, and only those of nodes that are not Ready yet.
+    given = {condition["type"]: condition["status"] for condition in status.pop("conditions", [])}
+    if given.get("Ready", "True") != "True":
+        annotations[NOT_READY] = "true"
+        status["addresses"] = [
+            {"type": "InternalIP", "address": NODE_IP},
+            {"type": "Hostname", "address": metadata["name"]},
+        ]
     return made
 
 
 def create_nodes(api: Api, nodes: Sequence[dict[str, Any]]) -> None:
-    """Create the nodes, with their status: the API server takes it on creation, as from a kubelet."""
+    """Create prepared nodes, with their status: the API server takes it on creation, as from a kubelet."""
     for node in nodes:
-        api.request("POST", "/api/v1/nodes", prepare_node(node))
+        api.request("POST", "/api/v1/nodes", node)
+
+
+def as_given(api: Api, nodes: Sequence[dict[str, Any]]) -> bool:
+    """Whether each prepared node is Ready, or not, as it is to be."""
+    listed = api.request("GET", "/api/v1/nodes?resourceVersion=0")["items"]
+    found = {
+        (node["metadata"]["name"], condition["status"])
+        for node in listed
+        for condition in node.get("status", {}).get("conditions", [])
+        if condition["type"] == "Ready"
+    }
+    wanted = {
+        (node["metadata"]["name"], "False" if NOT_READY in node["metadata"]["annotations"] else "True")
+        for node in nodes
+    }
+    return wanted <= found
 
 
 def write_stages(paths: ClusterPaths) -> Path:
-    """Write KWOK's own stages for pods and nodes, kept away from nodes that are to stay not ready."""
-    documents = []
+    """Write KWOK's own stages, kept away from nodes that are to stay not ready, and the one for those."""
+    documents = [STAY_NOT_READY]
     for file in sorted((KWOK.folder() / "files").glob("*.yaml")):
         for stage in yaml.safe_load_all(file.read_text()):
             if stage["spec"]["resourceRef"]["kind"] == "Node":
@@ -101,6 +141,8 @@ def command(paths: ClusterPaths, port: int) -> Command:
             f"--config={write_stages(paths)}",
             f"--kubeconfig={paths.kubeconfig_of('kwok')}",
             f"--manage-nodes-with-annotation-selector={ANNOTATION}=fake",
+            # Without leases every node is lost after the controller manager's grace period of 50 seconds.
+            "--node-lease-duration-seconds=40",
             f"--cidr={POD_CIDR}",
             f"--node-ip={NODE_IP}",
             f"--node-port={port}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def _claim_node(launcher: Launcher) -> RealNode:
         state.cgroups_ours = not realnode.cgroups()
         state.folders = [path for path in realnode.FIXED_PATHS if not Path(path).exists()]
         state.save(paths)
-        network.make_bridge()
+        network.make_interface()
         for path in realnode.FIXED_PATHS:
             Path(path).mkdir(parents=True, exist_ok=True)
         node = RealNode(paths, ports.choose(realnode.PORTS, (LOOPBACK, NODE_IP)), pause.reference)
@@ -148,19 +148,14 @@ def _start_node(launcher: Launcher, api: Api, node: RealNode, gpus: FakeGpus | N
 
 def start_kwok(launcher: Launcher, api: Api, options: Options) -> None:
     """Create the simulated nodes and start KWOK, unless it runs already; returns when all nodes are as given."""
-    nodes = [node for file in options.kwok_files for node in kwok.read_nodes(file)]
+    nodes = [kwok.prepare_node(node) for file in options.kwok_files for node in kwok.read_nodes(file)]
     build.ensure([build.KWOK], launcher.progress)
     with launcher.progress.step(f"KWOK with {len(nodes)} simulated nodes"):
         # KWOK initialises a node when it first sees it, so nodes come first where there is a choice.
         kwok.create_nodes(api, nodes)
         if "kwok" not in launcher.state.processes:
             _start_kwok_process(launcher)
-        names = {
-            node["metadata"]["name"]
-            for node in nodes
-            if kwok.NOT_READY not in kwok.prepare_node(node)["metadata"]["annotations"]
-        }
-        launcher.wait(lambda: names <= _ready_nodes(api), f"{len(names)} simulated nodes")
+        launcher.wait(lambda: kwok.as_given(api, nodes), f"{len(nodes)} simulated nodes")
 
 
 def _start_kwok_process(launcher: Launcher) -> None:
@@ -179,15 +174,6 @@ def _start_kwok_process(launcher: Launcher) -> None:
     with network.machine_lock():
         network.add_blackhole()
         launcher.run(command)
-
-
-def _ready_nodes(api: Api) -> set[str]:
-    nodes = api.request("GET", "/api/v1/nodes?resourceVersion=0")["items"]
-    return {node["metadata"]["name"] for node in nodes if _is_ready(node.get("status", {}).get("conditions", []))}
-
-
-def _is_ready(conditions: Sequence[dict[str, str]]) -> bool:
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _watcher(paths: ClusterPaths, owner: Owner) -> Command:

@@ -16,13 +16,14 @@ from devcluster import kwok, processes
 from devcluster.errors import DevClusterError
 from devcluster.locks import exclusive
 
-BRIDGE = "cvd0"
-NODE_IP = "10.244.0.1"  # the pod bridge's own address
+# Holds the node's address. It is a bridge without ports, since every kernel has that type and not all have dummies.
+INTERFACE = "cvd0"
+NODE_IP = "10.244.0.1"  # of the real node, and of its API server; pods have it as their gateway
 POD_CIDR = "10.244.0.0/24"
 SERVICE_CIDR = "10.0.0.0/24"
 SERVICE_IP = "10.0.0.1"  # of the Service `kubernetes`
-# A bridge takes over the lowest address of its ports, and pods would lose their way each time that changes.
-BRIDGE_MAC = "02:c0:5f:01:ce:01"
+# The rule that lets pods reach each other through a firewall that forwards nothing by default.
+FORWARD_PODS = ("FORWARD", "-s", POD_CIDR, "-d", POD_CIDR, "-j", "ACCEPT")
 NFT_TABLES = (("ip", "kube-proxy"), ("ip6", "kube-proxy"))
 # What kubelet, kube-proxy and the CNI plugins set for the whole machine.
 SYSCTLS = (
@@ -39,7 +40,7 @@ LOCK = Path("/run/lock/cosyvoice-devcluster.lock")
 
 
 def machine_lock() -> AbstractContextManager[None]:
-    """Hold while routes, the bridge and the processes that need them come or go; they are shared by all clusters."""
+    """Hold while routes, interfaces and the processes that need them come or go; they are shared by all clusters."""
     return exclusive(LOCK)
 
 
@@ -83,7 +84,7 @@ def claim_machine(mark: str) -> None:
             f"cluster {Path(others.pop()).name} already has this machine as its real node",
             hint="take it down first, or use --no-node",
         )
-    if not _link_exists(BRIDGE) and (tables := _present_tables()):
+    if not _link_exists(INTERFACE) and (tables := _present_tables()):
         raise DevClusterError(
             f"another kube-proxy runs on this machine (nft table {' '.join(tables[0])})",
             hint="use that cluster, or --no-node here",
@@ -93,56 +94,88 @@ def claim_machine(mark: str) -> None:
         refuse_overlap(cidr)
 
 
-def node_owners() -> set[str]:
-    """Marks of the clusters that run a real node."""
-    return processes.clusters_running("kubelet") | processes.clusters_running("containerd")
+def node_owners(*, here: bool = True) -> set[str]:
+    """Marks of the clusters that run a real node, in this network namespace or on the whole machine."""
+    return processes.clusters_running("kubelet", here=here) | processes.clusters_running("containerd", here=here)
 
 
-def make_bridge() -> None:
-    """Make the pod bridge. Its address is also the node's, and the API server's.
+def make_interface() -> None:
+    """Make the interface with the node's address, and routes for all addresses of pods and Services.
 
-    ClusterIPs are routed to it: those that no Service has must not leave the machine.
+    Each pod has a route of its own; what is sent to any other address of the ranges must not leave the machine.
     """
-    ip("link", "add", BRIDGE, "address", BRIDGE_MAC, "type", "bridge")
-    ip("address", "add", f"{NODE_IP}/24", "dev", BRIDGE)
-    ip("link", "set", BRIDGE, "up")
-    ip("route", "add", SERVICE_CIDR, "dev", BRIDGE, "src", NODE_IP)
+    ip("link", "add", INTERFACE, "type", "bridge")
+    ip("address", "add", f"{NODE_IP}/32", "dev", INTERFACE)
+    ip("link", "set", INTERFACE, "up")
+    ip("route", "add", "unreachable", POD_CIDR)
+    # Not "unreachable": a program on this machine is refused that before kube-proxy translates the ClusterIP.
+    ip("route", "add", SERVICE_CIDR, "dev", INTERFACE, "src", NODE_IP)
+    if _forwards_nothing():
+        run(["iptables", "-I", *FORWARD_PODS])
 
 
 def release_machine(mark: str, sysctls: dict[str, str]) -> None:
-    """Put the network back as it was, unless another cluster has taken the machine over. Call it under the lock."""
+    """Put the network and the settings back as they were, unless others need them. Call it under the lock."""
     if node_owners() - {mark}:
         return
     _remove_network()
+    if node_owners(here=False) - {mark}:
+        return
     for name, value in sysctls.items():
         if (PROC_SYS / name).read_text().strip() != value:
             (PROC_SYS / name).write_text(value)
 
 
 def _remove_network() -> None:
-    if _link_exists(BRIDGE):
-        for port in json.loads(ip("-json", "link", "show", "master", BRIDGE) or "[]"):
-            # Its other end lies in a pod's namespace, which the kernel may remove first.
-            if _link_exists(port["ifname"]):
-                _quietly("ip", "link", "delete", port["ifname"])
-        ip("link", "delete", BRIDGE)
+    for route in _routes():
+        # The links of pods: their other ends lie in namespaces that the kernel may remove first.
+        if route.get("dev", "").startswith("veth") and _within(route["dst"], POD_CIDR):
+            _quietly("ip", "link", "delete", route["dev"])
+    if _link_exists(INTERFACE):
+        ip("link", "delete", INTERFACE)
+    _quietly("ip", "route", "delete", "unreachable", POD_CIDR)
     for family, table in _present_tables():
         run(["nft", "delete", "table", family, table])
+    if _forwards_nothing():
+        _quietly("iptables", "-D", *FORWARD_PODS)
+
+
+def _forwards_nothing() -> bool:
+    """Whether a firewall, such as docker's, drops what is not expressly let through."""
+    if not _installed("iptables"):
+        return False
+    found = subprocess.run(
+        ["iptables", "-S", "FORWARD"], capture_output=True, text=True, check=False, env=_environment()
+    )
+    return "-P FORWARD DROP" in found.stdout
+
+
+def _within(address: str, cidr: str) -> bool:
+    return address != "default" and ipaddress.IPv4Network(address).subnet_of(ipaddress.IPv4Network(cidr))
 
 
 def _link_exists(name: str) -> bool:
-    return (Path("/sys/class/net") / name).exists()
+    # Not from /sys/class/net: that shows the network namespace in which it was mounted.
+    return any(link["ifname"] == name for link in json.loads(ip("-json", "link", "show") or "[]"))
 
 
 def _present_tables() -> list[tuple[str, str]]:
-    if shutil.which("nft", path=processes.clean_environment(Path("/"))["PATH"]) is None:
+    if not _installed("nft"):
         return []
     present = run(["nft", "list", "tables"]).splitlines()
     return [(family, table) for family, table in NFT_TABLES if f"table {family} {table}" in present]
 
 
+def _installed(program: str) -> bool:
+    return shutil.which(program, path=_environment()["PATH"]) is not None
+
+
+def _environment() -> dict[str, str]:
+    return processes.clean_environment(Path("/"))
+
+
 def _quietly(*command: str) -> None:
-    subprocess.run(command, capture_output=True, check=False, env=processes.clean_environment(Path("/")))
+    subprocess.run(command, capture_output=True, check=False, env=_environment())
 
 
 def refuse_overlap(cidr: str, *, device: str = "") -> None:
@@ -155,12 +188,12 @@ def refuse_overlap(cidr: str, *, device: str = "") -> None:
     Raises:
         DevClusterError: A route overlaps the range.
     """
-    wanted = ipaddress.ip_network(cidr)
+    wanted = ipaddress.IPv4Network(cidr)
     for route in _routes():
         ours = route.get("type") == "blackhole" or (device and route.get("dev") == device)
         if ours or route["dst"] == "default":
             continue
-        if wanted.overlaps(ipaddress.ip_network(route["dst"], strict=False)):
+        if wanted.overlaps(ipaddress.IPv4Network(route["dst"], strict=False)):
             raise DevClusterError(
                 f"this machine already routes {route['dst']} to {route.get('dev', '?')}, which overlaps {cidr}",
                 hint="the cluster's ranges are fixed; use a machine or a network namespace without that route",
@@ -184,8 +217,7 @@ def run(command: Sequence[str]) -> str:
     Raises:
         DevClusterError: It failed.
     """
-    environment = processes.clean_environment(Path("/"))
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
     if result.returncode != 0:
         raise DevClusterError(f"{' '.join(command)}: {result.stderr.strip() or result.stdout.strip()}")
     return result.stdout

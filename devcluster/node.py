@@ -97,9 +97,9 @@ class RealNode:
 
     def _containerd_config(self) -> str:
         folder = self.paths.node
-        plugins = packages.BRIDGE.find()
+        plugins = packages.PTP.find()
         if plugins is None:
-            raise DevClusterError("the CNI plugin `bridge` is not installed")
+            raise DevClusterError("the CNI plugin `ptp` is not installed")
         # "native" copies instead of stacking; an overlay cannot lie on another overlay (inside a container).
         snapshotter = "native" if _is_overlay(self.paths.home) else "overlayfs"
         return f"""version = 2
@@ -125,15 +125,15 @@ disabled_plugins = [
 """
 
     def _pod_network(self) -> dict[str, Any]:
+        # Each pod has a link of its own to the machine, which routes between them. On a shared bridge, answers of a
+        # Service's pod would go past the translation of its ClusterIP, or not, as br_netfilter happens to be loaded.
         # Without the portmap plugin: a hostPort would listen on all of this machine's addresses.
         return {
             "cniVersion": "1.0.0",
             "name": "pods",
             "plugins": [
                 {
-                    "type": "bridge",
-                    "bridge": network.BRIDGE,
-                    "isGateway": True,
+                    "type": "ptp",
                     # Pods have no way out of the machine.
                     "ipMasq": False,
                     "ipam": {
@@ -198,9 +198,7 @@ disabled_plugins = [
             "metricsBindAddress": f"127.0.0.1:{self.ports['proxy-metrics']}",
             "nodePortAddresses": [network.POD_CIDR],
             "oomScoreAdj": 0,
-            # Answers between two pods of one bridge would go straight to the asking pod, past the translation of
-            # the ClusterIP, and be dropped there; with the bridge's address as source they come back this way.
-            "nftables": {"masqueradeAll": True, "minSyncPeriod": "100ms"},
+            "nftables": {"minSyncPeriod": "100ms"},
             "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         }
 

@@ -37,7 +37,7 @@ class Tool:
 OPENSSL = Tool("openssl", "openssl")
 IP = Tool("ip", "iproute2")
 CONTAINERD = Tool("containerd", "containerd")
-BRIDGE = Tool("bridge", "containernetworking-plugins", cni=True)
+PTP = Tool("ptp", "containernetworking-plugins", cni=True)
 FOR_CONTROL_PLANE = (OPENSSL,)
 FOR_ROUTES = (IP,)
 FOR_NODE = (
@@ -45,7 +45,7 @@ FOR_NODE = (
     CONTAINERD,
     Tool("ctr", "containerd"),
     Tool("runc", "runc"),
-    BRIDGE,
+    PTP,
     Tool("host-local", "containernetworking-plugins", cni=True),
     Tool("nft", "nftables"),
     Tool("unshare", "util-linux"),

@@ -79,21 +79,32 @@ def marked(mark: str) -> list[int]:
     return [pid for pid in _matching(lambda pid: _environment(pid).get(MARK) == mark) if pid != os.getpid()]
 
 
-def clusters_running(name: str) -> set[str]:
+def clusters_running(name: str, *, here: bool = True) -> set[str]:
     """Marks (cluster folders) of all live processes with a name, of whichever state folder.
 
     The process table is the only register of what shares this machine's network: it survives no crash wrongly.
+
+    Args:
+        name: Name of the process, for example `kubelet`.
+        here: Whether only those count that share this process's network namespace.
     """
     found = set()
+    network = _network_namespace(os.getpid())
 
     def look(pid: int) -> bool:
         environment = _environment(pid)
-        if environment.get(NAME) == name and start_time(pid) is not None:
+        if environment.get(NAME) != name or start_time(pid) is None:
+            return False
+        if not here or _network_namespace(pid) == network:
             found.add(environment.get(MARK, ""))
         return False
 
     _matching(look)
     return found
+
+
+def _network_namespace(pid: int) -> int:
+    return (PROC / str(pid) / "ns" / "net").stat().st_ino
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -50,9 +50,12 @@ def _kill(paths: ClusterPaths, state: ClusterState) -> None:
 
 
 def _release_node(paths: ClusterPaths, state: ClusterState) -> None:
-    network.release_machine(str(paths.folder), state.sysctls)
-    _remove_cgroups(None if state.cgroups_ours else node.container_ids(paths))
-    for folder in state.folders:
+    mark = str(paths.folder)
+    network.release_machine(mark, state.sysctls)
+    alone = not network.node_owners(here=False) - {mark}
+    _remove_cgroups(None if state.cgroups_ours and alone else node.container_ids(paths))
+    # A folder that another node has mounted something on would take that mount with it.
+    for folder in state.folders if alone else ():
         if Path(folder).is_dir():
             Path(folder).rmdir()
 

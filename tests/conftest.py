@@ -20,6 +20,15 @@ from tests.cluster import GPU_NODES
 ClusterFactory = Callable[..., Cluster]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "exclusive_node: brings up a real node itself; runs before all other tests")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests that need the machine's only real node for themselves before `real_cluster` takes it for the session."""
+    items.sort(key=lambda item: item.get_closest_marker("exclusive_node") is None)
+
+
 @pytest.fixture(scope="session")
 def cluster_home() -> Iterator[Path]:
     """State folder of this session's clusters; short, because Unix sockets lie below it."""
