@@ -23,7 +23,7 @@ class Metrics:
     """Counters, gauges and histograms; names start with `cosyvoice_`, times are seconds."""
 
     def __init__(self) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.requests = Counter("cosyvoice_requests", "Speech requests by status code.", ["code"], registry=registry)
