@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from cosyvoice_runtime.backends import Backend
 from cosyvoice_runtime.errors import BackendLostError, NothingToSpeakError, SynthesisError, SynthesisTimeoutError
@@ -115,6 +115,12 @@ class Stream:
         self.close()
         self.wake()
 
+    def abandon(self) -> None:
+        """It has taken too long: what the backend still holds of it is freed by force."""
+        for unit in self.units:
+            if unit.in_backend:
+                self.dispatcher.abandon(unit)
+
     def close(self) -> None:
         """The listener has gone or has everything: what is left is not spoken."""
         if not self.closed:
@@ -122,13 +128,23 @@ class Stream:
             self.dispatcher.stream_closed(self)
 
 
-class Dispatcher:
-    """Hands sentences to the backend in fair order, repeats what was lost once, and tells `on_spoken` of each success."""
+class Observer(Protocol):
+    """Is told how sentences of real traffic end."""
 
-    def __init__(self, backend: Backend, timeout: float, on_spoken: Callable[[], None] = lambda: None) -> None:
+    def spoken(self) -> None:
+        """One was spoken well."""
+
+    def doubt(self) -> None:
+        """One failed behind the gateway, and not for its text."""
+
+
+class Dispatcher:
+    """Hands sentences to the backend in fair order, and repeats once what was lost."""
+
+    def __init__(self, backend: Backend, timeout: float, observer: Observer) -> None:
         self._backend = backend
         self._timeout = timeout
-        self._on_spoken = on_spoken
+        self._observer = observer
         self._queue: FairQueue[Stream, Unit] = FairQueue(WINDOW)
         self._pumping = False
         self.streams = 0
@@ -167,11 +183,13 @@ class Dispatcher:
         stream = unit.stream
         if stream.closed or unit.done:
             return
+        if error is not None and error.retryable and not stream.background:
+            self._observer.doubt()
         if isinstance(error, NothingToSpeakError):
             error = None  # one sentence of emoji among others is left out; only a whole text of them is an error
-        elif error is None:
-            self._on_spoken()
-        elif self._again(unit, error):
+        elif error is None and not stream.background:
+            self._observer.spoken()
+        elif error is not None and self._again(unit, error):
             self.retries += 1
             self._queue.put_back(stream, unit)
             asyncio.get_running_loop().call_soon(self.pump)
@@ -196,6 +214,8 @@ class Dispatcher:
 
     @staticmethod
     def _again(unit: Unit, error: SynthesisError) -> bool:
+        if unit.stream.background:
+            return False  # a self-synthesis that works at the second attempt proves nothing
         if isinstance(error, BackendLostError) and not error.started:
             return True
         unit.attempts += 1
@@ -211,6 +231,10 @@ class Dispatcher:
     def _timed_out(self, unit: Unit) -> None:
         _log.error("a sentence took too long", extra={"data": {"seconds": self._timeout, "characters": len(unit.text)}})
         unit.timer = None
-        self._backend.abandon(unit)
-        if not unit.done and unit.in_backend:
+        self.abandon(unit)
+
+    def abandon(self, unit: Unit) -> None:
+        """Take a unit from the backend by force."""
+        if unit.in_backend:
+            self._backend.abandon(unit)
             self.unit_ended(unit, SynthesisTimeoutError(f"a sentence was not spoken within {self._timeout:g} s"))

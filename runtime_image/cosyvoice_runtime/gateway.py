@@ -38,7 +38,7 @@ class Gateway:
         times = CheckTimes(settings.self_synthesis_interval, settings.self_synthesis_timeout, settings.load_timeout)
         self.check = SelfCheck(times, time.monotonic, lambda: datetime.now(UTC))
         self.backend = make_backend(settings, self.metrics)
-        self.dispatcher = Dispatcher(self.backend, settings.synthesis_timeout, self.check.spoken)
+        self.dispatcher = Dispatcher(self.backend, settings.synthesis_timeout, self.check)
         self._loaded = asyncio.Event()
         self._watch()
 
@@ -76,7 +76,7 @@ class Gateway:
         await self._loaded.wait()
         facts = self.backend.facts
         _log.info("model loaded", extra={"data": describe(facts)})
-        await self.check.run(self.dispatcher)
+        await self.check.run(self.dispatcher, self.backend.engines)
 
     @property
     def not_ready(self) -> str | None:

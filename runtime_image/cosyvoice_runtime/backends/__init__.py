@@ -49,6 +49,10 @@ class Backend(Protocol):
         """None until the model is loaded and warmed up."""
 
     @property
+    def engines(self) -> int:
+        """Processes that speak, of which each can die alone; known once it has loaded."""
+
+    @property
     def trouble(self) -> str | None:
         """Why it cannot serve at the moment, in words for the operator's status; None when it can."""
 
@@ -65,7 +69,7 @@ class Backend(Protocol):
         """Nobody wants it any more. `finish` or `fail` may still be called, or not."""
 
     def abandon(self, task: Task) -> None:
-        """It took too long: free what it holds by force, and do not let it finish."""
+        """It took too long: free what it holds by force. Neither `finish` nor `fail` is called for it any more."""
 
     async def close(self) -> None:
         """Stop everything that was started."""

@@ -16,7 +16,7 @@ from typing import cast
 
 from cosyvoice_runtime.backends import BackendFacts, Task
 from cosyvoice_runtime.backends.wire import Kind, Parser, frame
-from cosyvoice_runtime.errors import BackendLostError, BadAudioError, SynthesisError, SynthesisTimeoutError
+from cosyvoice_runtime.errors import BackendLostError, BadAudioError, SynthesisError
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class WorkerLink(asyncio.Protocol):
         self._numbers: dict[int, int] = {}
         self._transport: asyncio.Transport | None = None
         self._next_number = 0
-        self._timed_out: Task | None = None
+        self._doomed = False
         self.process: asyncio.subprocess.Process | None = None
         self.facts: BackendFacts | None = None
         self.broken: str | None = None
@@ -56,7 +56,7 @@ class WorkerLink(asyncio.Protocol):
     @property
     def room(self) -> int:
         """Sentences it would take now."""
-        if self.facts is None or self.lost.is_set() or self._timed_out is not None:
+        if self.facts is None or self.lost.is_set() or self._doomed:
             return 0
         return DEPTH - len(self._tasks)
 
@@ -82,9 +82,11 @@ class WorkerLink(asyncio.Protocol):
 
     def abandon(self, task: Task) -> bool:
         """Kill the process, since it has held this sentence for too long; False when it does not hold it."""
-        if id(task) not in self._numbers:
+        number = self._numbers.get(id(task))
+        if number is None:
             return False
-        self._timed_out = task
+        self._pop(number)
+        self._doomed = True
         self.kill()
         return True
 
@@ -113,31 +115,33 @@ class WorkerLink(asyncio.Protocol):
         held, self._tasks = list(self._tasks.values()), OrderedDict()
         self._numbers.clear()
         for position, task in enumerate(held):
-            if task is self._timed_out:
-                task.fail(SynthesisTimeoutError("the worker process took too long and was replaced"))
-            else:
-                task.fail(BackendLostError("the worker process ended", started=position == 0))
+            task.fail(BackendLostError("the worker process ended", started=position == 0 and not self._doomed))
         self._owner.on_free()
 
     def _received(self, kind: Kind, number: int, payload: bytes) -> None:
-        if kind is Kind.PCM:
-            self._tasks[number].deliver(payload)
-        elif kind is Kind.LAST:
-            task = self._pop(number)
-            if payload:
-                task.deliver(payload)
-            task.finish()
-            self._owner.on_free()
-        elif kind is Kind.FAILED:
-            reason = json.loads(payload)
-            self._pop(number).fail(_KINDS.get(reason["kind"], SynthesisError)(reason["message"]))
-            self._owner.on_free()
+        if kind in (Kind.PCM, Kind.LAST, Kind.FAILED):
+            if number in self._tasks:
+                self._spoken(kind, number, payload)
         elif kind is Kind.READY:
             facts = json.loads(payload)
             self.facts = BackendFacts(tuple(facts["providers"]), facts["load_seconds"], facts["warmup_seconds"])
             self._owner.worker_ready(self)
         elif kind is Kind.BROKEN:
             self.broken = payload.decode("utf-8", "replace")
+
+    def _spoken(self, kind: Kind, number: int, payload: bytes) -> None:
+        if kind is Kind.PCM:
+            self._tasks[number].deliver(payload)
+            return
+        task = self._pop(number)
+        if kind is Kind.FAILED:
+            reason = json.loads(payload)
+            task.fail(_KINDS.get(reason["kind"], SynthesisError)(reason["message"]))
+        else:
+            if payload:
+                task.deliver(payload)
+            task.finish()
+        self._owner.on_free()
 
     def _pop(self, number: int) -> Task:
         task = self._tasks.pop(number)
@@ -167,6 +171,11 @@ class WorkerPool:
     def facts(self) -> BackendFacts | None:
         """Of the slowest worker, once all of the first generation have loaded."""
         return self._facts
+
+    @property
+    def engines(self) -> int:
+        """One for each worker."""
+        return self._options.workers
 
     @property
     def trouble(self) -> str | None:

@@ -22,7 +22,6 @@ from cosyvoice_runtime.errors import (
     BadAudioError,
     NothingToSpeakError,
     SynthesisError,
-    SynthesisTimeoutError,
     TextRefusedError,
 )
 
@@ -174,6 +173,7 @@ class TritonBackend:
         self._trouble: str | None = "Triton is not ready yet"
         self._connected = asyncio.Event()
         self._serving = False
+        self._engines = 1
         self._lost = asyncio.Event()
         self.model = options.model
         self.on_free: Callable[[], None] = lambda: None
@@ -183,6 +183,11 @@ class TritonBackend:
     def facts(self) -> BackendFacts | None:
         """As the model exports them; None until it has been warmed up once."""
         return self._facts
+
+    @property
+    def engines(self) -> int:
+        """One for each instance of the model."""
+        return self._engines
 
     @property
     def trouble(self) -> str | None:
@@ -213,7 +218,8 @@ class TritonBackend:
         """As `cancel`: a Triton that hangs is restarted by the kubelet, whose probe asks for the self-synthesis."""
         for lane in self._lanes:
             if lane.task is task:
-                lane.cancel(SynthesisTimeoutError("Triton took too long"))
+                lane.task = None
+                lane.cancel(BackendLostError("abandoned"))
 
     async def close(self) -> None:
         """Close the streams and the channel."""
@@ -265,7 +271,8 @@ class TritonBackend:
 
     async def _open_lanes(self) -> None:
         if not self._lanes:
-            count = self._options.streams or DEPTH * await self._instances()
+            self._engines = await self._instances()
+            count = self._options.streams or DEPTH * self._engines
             self._lanes = [Lane(self) for _ in range(count)]
             self._tasks += [asyncio.create_task(lane.run(), name="triton-lane") for lane in self._lanes]
         for lane in self._lanes:
