@@ -26,7 +26,7 @@ def condition(target: OwnMachine, namespace: str, name: str) -> dict[str, Any]:
 
 def is_true(target: OwnMachine, namespace: str, name: str) -> Callable[[], dict[str, Any] | None]:
     """Make a probe that gives the condition once it is True."""
-    return lambda: (found := condition(target, namespace, name)).get("status") == "True" and found or None
+    return lambda: ((found := condition(target, namespace, name)).get("status") == "True" and found) or None
 
 
 def events(target: OwnMachine, namespace: str) -> set[str]:

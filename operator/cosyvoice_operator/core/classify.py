@@ -158,8 +158,8 @@ def load_failed(facts: PoolFacts) -> Finding | None:
     for pod in facts.live:
         if pod.waiting and pod.waiting.reason == "CrashLoopBackOff":
             message = (
-                f"Container {pod.waiting.container} of pod {pod.name} keeps crashing ({pod.restarts} restarts). "
-                f"See `kubectl logs {pod.name} -c {pod.waiting.container} --previous`."
+                f"Container {pod.waiting.container} of pod {pod.name} keeps crashing ({pod.restarts} restarts)"
+                f"{_quoted(pod.waiting.last_words)}. See `kubectl logs {pod.name} -c {pod.waiting.container} --previous`."
             )
             return Finding(PoolState.LOAD_FAILED, "CrashLoop", message)
     for pod in facts.live:
@@ -232,6 +232,12 @@ def _container_finding(pod: PodFacts, waiting: Waiting) -> Finding:
     return Finding(
         PoolState.MISCONFIGURED, waiting.reason, f"{what} can't start: {cause}. Correct what the message names."
     )
+
+
+def _quoted(last_words: str) -> str:
+    """Give the last line that a container left: the one that says why it ended."""
+    lines = [line.strip() for line in last_words.splitlines() if line.strip()]
+    return f": {_brief(lines[-1]).rstrip('.')}" if lines else ""
 
 
 def _brief(message: str) -> str:

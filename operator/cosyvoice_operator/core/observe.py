@@ -24,14 +24,14 @@ class PoolView:
     Attributes:
         pool: What the pool is.
         facts: What its state is decided on.
-        reports: Reports of its ready pods; a pod without one yet is missing here.
+        reports: Pods with what they report; a pod without a report yet is missing here.
         deployment: The raw Deployment; None before it is made.
         previous: The pool in the previous status; None for a new one.
     """
 
     pool: Pool
     facts: PoolFacts
-    reports: tuple[RuntimeReport, ...]
+    reports: tuple[tuple[PodFacts, RuntimeReport], ...]
     deployment: Json | None
     previous: PoolStatus | None
 
@@ -74,7 +74,7 @@ class PoolView:
 
     def model_load(self) -> ModelLoad | None:
         """Give the slowest load among the pods that report, else what the last plan knew."""
-        seconds = [report.load_seconds for report in self.reports if report.load_seconds is not None]
+        seconds = [r.load_seconds for pod, r in self.reports if pod.ready_since and r.load_seconds is not None]
         if not seconds:
             return self.previous.model_load if self.previous and self.facts.live else None
         starts = [
@@ -154,7 +154,9 @@ def _view(  # noqa: PLR0913, PLR0917 - one place that brings the facts of a pool
     now: datetime,
 ) -> PoolView:
     reports = tuple(
-        snapshot.reports[pod.report_key] for pod in pods if pod.ready_since and pod.report_key in snapshot.reports
+        (pod, snapshot.reports[pod.report_key])
+        for pod in pods
+        if not pod.leaving and pod.report_key in snapshot.reports
     )
     asked_before = deployment["spec"].get("replicas", 0) if deployment else 0
     facts = PoolFacts(
@@ -178,9 +180,9 @@ def _state(previous: PoolStatus | None) -> PoolState | None:
     return next((state for state in PoolState if previous and state == previous.state), None)
 
 
-def _provider(reports: Iterable[RuntimeReport], expected: str) -> str | None:
+def _provider(reports: Iterable[tuple[PodFacts, RuntimeReport]], expected: str) -> str | None:
     """Give the provider that differs from the expected one, if any pod reports such, else the one that pods report."""
-    providers = sorted({report.provider for report in reports}, key=lambda provider: provider == expected)
+    providers = sorted({report.provider for _, report in reports}, key=lambda provider: provider == expected)
     return providers[0] if providers else None
 
 

@@ -194,11 +194,12 @@ def _ref(child: Json) -> ObjectRef:
 
 
 def _probes(views: Sequence[PoolView], snapshot: Snapshot) -> tuple[ProbeTarget, ...]:
+    # Pods that aren't ready are asked too: one that computes on the wrong silicon keeps itself from becoming ready, and can say why.
     return tuple(
         ProbeTarget(pod.report_key, f"http://{f'[{pod.ip}]' if ':' in pod.ip else pod.ip}:{GATEWAY_PORT}/status")
         for view in views
         for pod in view.facts.live
-        if pod.ready_since and pod.ip and pod.report_key not in snapshot.reports
+        if pod.started and pod.ip and pod.report_key not in snapshot.reports
     )
 
 

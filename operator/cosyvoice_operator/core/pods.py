@@ -16,12 +16,21 @@ GATEWAY = "gateway"
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A container that can't run, in the kubelet's words."""
+    """A container that can't run, in the kubelet's words.
+
+    Attributes:
+        container: Its name.
+        image: Its image.
+        reason: CamelCase.
+        message: The kubelet's explanation.
+        last_words: What the container's last run left as its termination message, or at the end of its log.
+    """
 
     container: str
     image: str
     reason: str
     message: str
+    last_words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +46,8 @@ class PodFacts:
         created: When the API server accepted it.
         started: When its first container now running was started; None before.
         leaving: Deleted, failed or finished: it never serves again.
-        report_key: Changes whenever the gateway process does, so that an old report is never taken for a new process.
+        report_key: Changes whenever the gateway process does, and once more when it becomes ready, so that an old report is
+            never taken for a new process, nor that of a start for that of a running one.
     """
 
     name: str
@@ -72,11 +82,12 @@ def parse_pod(pod: Mapping[str, Any]) -> PodFacts:
     leaving = bool(meta.get("deletionTimestamp")) or status.get("phase") in {"Failed", "Succeeded"}
     scheduled, ready = conditions.get("PodScheduled", {}), conditions.get("Ready", {})
     gateway_restarts = next((c.get("restartCount", 0) for c in containers if c["name"] == GATEWAY), 0)
+    ready_since = _transition(ready) if ready.get("status") == "True" and not leaving else None
     return PodFacts(
         name=meta["name"],
         pool=(meta.get("labels") or {}).get(POOL_LABEL, ""),
         ip=status.get("podIP", ""),
-        ready_since=_transition(ready) if ready.get("status") == "True" and not leaving else None,
+        ready_since=ready_since,
         unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else None,
         scheduled=bool((pod.get("spec") or {}).get("nodeName")),
         waiting=next(_waiting(containers), None),
@@ -84,7 +95,7 @@ def parse_pod(pod: Mapping[str, Any]) -> PodFacts:
         created=parse_time(meta["creationTimestamp"]),
         started=min(_started(containers), default=None),
         leaving=leaving,
-        report_key=f"{meta['uid']}/{gateway_restarts}",
+        report_key=f"{meta['uid']}/{gateway_restarts}/{'ready' if ready_since else 'starting'}",
     )
 
 
@@ -97,7 +108,13 @@ def _waiting(containers: Iterable[Mapping[str, Any]]) -> Iterator[Waiting]:
         waiting = (container.get("state") or {}).get("waiting") or {}
         # These two are what every healthy start passes through.
         if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
-            yield Waiting(container["name"], container.get("image", ""), waiting["reason"], waiting.get("message", ""))
+            yield Waiting(
+                container=container["name"],
+                image=container.get("image", ""),
+                reason=waiting["reason"],
+                message=waiting.get("message", ""),
+                last_words=((container.get("lastState") or {}).get("terminated") or {}).get("message", ""),
+            )
 
 
 def _started(containers: Iterable[Mapping[str, Any]]) -> Iterable[datetime]:

@@ -63,6 +63,8 @@ def parse_report(body: bytes) -> RuntimeReport:
     """
     try:
         status: Any = json.loads(body)
+        if status["executionProvider"] is None:
+            raise ProbeError("its model has not loaded yet")
         load_seconds, engine_key = status.get("loadSeconds"), status.get("engineKey")
         return RuntimeReport(
             ready=status["ready"] is True,

@@ -156,9 +156,12 @@ def test_a_crashing_model_is_told_with_the_command_to_look_and_the_cpu_tier_step
     world = gpu_world(replicas=1)
     world.plan()
     world.pods = [stuck("hello-gpu-l4", "g0", "CrashLoopBackOff", restarts=3)]
+    world.pods[0]["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"message": "loading\nno voice x\n"}}
     world.plan(SECOND)
     assert world.pool("hello-gpu-l4")["state"] == "LoadFailed"
-    assert "kubectl logs g0 -c gateway --previous" in world.condition("Stalled")["message"]
+    assert (
+        "(3 restarts): no voice x. See `kubectl logs g0 -c gateway --previous`" in world.condition("Stalled")["message"]
+    )
     world.pods = [running("hello-gpu-l4", "g0", restarts=3)]
     world.plan(11 * SECOND)
     assert world.pool("hello-gpu-l4")["state"] == "LoadFailed", "it runs for a moment between two crashes"
@@ -179,8 +182,9 @@ def test_a_gpu_pod_that_computes_on_cpu_does_not_count() -> None:
     world = gpu_world(replicas=1)
     world.owner["spec"]["tiers"] = [{**GPU_THEN_CPU[0], "executionProvider": "CUDA"}, GPU_THEN_CPU[1]]
     world.plan()
-    world.pods = [running("hello-gpu-l4", "g0", ready=NOW)]
-    world.reports = {"uid-g0/0": report(provider="CPU")}
+    world.pods = [running("hello-gpu-l4", "g0")]
+    assert [probe.key for probe in world.plan(SECOND).probes] == ["uid-g0/0/starting"], "it can say why it is not ready"
+    world.reports = {"uid-g0/0/starting": report(provider="CPU", ready=False)}
     world.plan(SECOND)
     assert world.condition("ProviderMismatch")["status"] == "True"
     assert world.condition("Ready")["status"] == "False"
@@ -195,8 +199,8 @@ def test_the_load_time_that_the_runtime_reports_reaches_status_and_survives_a_re
     world.plan()
     world.pods = [running("hello-cpu", "c0", ready=NOW + 3 * SECOND)]
     plan = world.plan(5 * SECOND)
-    assert [(probe.key, probe.url) for probe in plan.probes] == [("uid-c0/0", "http://10.244.0.9:8080/status")]
-    world.reports = {"uid-c0/0": report(load_seconds=0.42)}
+    assert [(probe.key, probe.url) for probe in plan.probes] == [("uid-c0/0/ready", "http://10.244.0.9:8080/status")]
+    world.reports = {"uid-c0/0/ready": report(load_seconds=0.42)}
     plan = world.plan(SECOND)
     assert plan.probes == ()
     assert world.pool("hello-cpu")["modelLoad"] == {"seconds": 0.42, "podStartSeconds": 3.0, "slow": False}
@@ -209,7 +213,7 @@ def test_a_load_over_its_budget_raises_a_condition_with_both_figures() -> None:
     world = World(resource(runtime={"loadBudget": "1s"}))
     world.plan()
     world.pods = [running("hello-cpu", "c0", ready=NOW)]
-    world.reports = {"uid-c0/0": report(load_seconds=2.5)}
+    world.reports = {"uid-c0/0/ready": report(load_seconds=2.5)}
     plan = world.plan(SECOND)
     assert world.condition("ModelLoadSlow")["status"] == "True"
     assert "2.5 s" in world.condition("ModelLoadSlow")["message"]
