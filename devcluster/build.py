@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import re
 import shutil
 import subprocess
 import tempfile
@@ -14,12 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster.errors import DevClusterError, MissingToolError
+from devcluster.errors import DevClusterError
 from devcluster.locks import exclusive
 from devcluster.paths import SOURCE, cache_home
 from devcluster.progress import Progress
-
-OLDEST_GO = (1, 21)  # from here on, `go` fetches the toolchain that go.mod asks for by itself
+from devcluster.toolchain import find_go
 
 
 @dataclass(frozen=True)
@@ -87,29 +85,11 @@ def ensure(programs: Sequence[Program], progress: Progress) -> None:
     missing = [program for program in programs if not program.folder().is_dir()]
     if not missing:
         return
-    go = find_go()
+    go = find_go(progress)
     title = f"Building {' and '.join(program.name for program in missing)} (once; minutes, then cached)"
     with progress.step(title) as report, ThreadPoolExecutor() as pool:
         for built in [pool.submit(_build, go, program, report) for program in missing]:
             built.result()
-
-
-def find_go() -> str:
-    """Path of a Go that can build the programs.
-
-    Raises:
-        MissingToolError: None is installed, or it is too old.
-    """
-    path = f"{os.environ.get('PATH', '')}:/usr/local/go/bin:/usr/lib/go/bin"
-    go = shutil.which("go", path=path)
-    hint = "install Go 1.26 from https://go.dev/dl and put it on the PATH"
-    if go is None:
-        raise MissingToolError("Go is needed to build Kubernetes from its modules, and none was found", hint=hint)
-    version = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"go(\d+)\.(\d+)", version)
-    if found is None or (int(found[1]), int(found[2])) < OLDEST_GO:
-        raise MissingToolError(f"{go} is older than Go {OLDEST_GO[0]}.{OLDEST_GO[1]}", hint=hint)
-    return go
 
 
 def _build(go: str, program: Program, report: Callable[[str], None]) -> None:

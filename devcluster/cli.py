@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from devcluster import controlplane
-from devcluster.cluster import Cluster, down
+from devcluster.cluster import Cluster, clusters, down
 from devcluster.errors import DevClusterError
 from devcluster.images import find_specs, load_source
 from devcluster.options import FakeGpus, Options
@@ -51,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--kwok", metavar="FILE", type=Path, action="append", default=[], help="file with simulated Nodes")
     up.add_argument("--no-node", action="store_true", help="control plane only: several can run side by side")
     command("down", _down, "Stop a cluster and remove all it made.")
-    command("status", _status, "Say what runs.")
+    status = commands.add_parser("status", help="Say what runs.", description="Say what runs.")
+    status.add_argument("--name", help="name of the cluster (default: all)")
+    status.set_defaults(run=_status)
     command("kubeconfig", _kubeconfig, "Print the path of the administrator's kubeconfig.")
     images = commands.add_parser("build-image", help="Build an image, or take it from the cache; print its reference.")
     images.add_argument("image", metavar="NAME|all", help="name in an image.toml, or the path of one")
@@ -81,21 +83,39 @@ def _up(parsed: argparse.Namespace) -> None:
 
 
 def _down(parsed: argparse.Namespace) -> None:
-    with ConsoleProgress().step(f"Taking down {parsed.name}"):
-        down(parsed.name)
+    progress = ConsoleProgress()
+    with progress.step(f"Taking down {parsed.name}"):
+        existed = down(parsed.name)
+    if not existed:
+        progress.note(f"cluster {parsed.name} was not up")
 
 
 def _status(parsed: argparse.Namespace) -> int:
-    cluster = Cluster.find(parsed.name)
+    names = [parsed.name] if parsed.name else clusters()
+    if not names:
+        sys.stdout.write("no cluster runs\n")
+    return max((_show(Cluster.find(name)) for name in names), default=0)
+
+
+def _show(cluster: Cluster) -> int:
     state = cluster.state
     table = Table("process", "pid", "state", title=f"cluster {cluster.name} at {state.server}")
     for name, process in state.processes.items():
         table.add_row(name, str(process.pid), "[green]runs[/]" if process.alive() else "[red]ended[/]")
     console = Console()
     console.print(table)
-    console.print(f"API server ready: {controlplane.api_ready(cluster.api)}")
+    console.print(f"API server: {_readiness(cluster)}")
+    if state.real_node:
+        console.print(f"real node with {state.fake_gpus or 'no'} GPUs, simulated")
     console.print(f"kubeconfig: {cluster.kubeconfig}", soft_wrap=True)
     return 1 if state.dead else 0
+
+
+def _readiness(cluster: Cluster) -> str:
+    try:
+        return "ready" if controlplane.api_ready(cluster.api) else "not ready"
+    except (OSError, DevClusterError) as error:
+        return f"no answer ({error})"
 
 
 def _kubeconfig(parsed: argparse.Namespace) -> None:

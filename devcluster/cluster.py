@@ -6,11 +6,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster import build, runtime
+from devcluster import build, packages, runtime
 from devcluster.api import Api, read_kubeconfig
 from devcluster.errors import DevClusterError, NotRunningError
 from devcluster.launch import add_kwok, launch
 from devcluster.locks import exclusive
+from devcluster.network import is_root
 from devcluster.options import Options
 from devcluster.paths import ClusterPaths, state_home
 from devcluster.progress import Progress, SilentProgress
@@ -49,6 +50,7 @@ class Cluster:
                 dead = ", ".join(state.dead) if state else ""
                 report.note(f"cluster {options.name} did not end well{f' ({dead} died)' if dead else ''}: cleaning up")
                 tear_down(paths)
+            packages.ensure(packages.FOR_CONTROL_PLANE + (packages.FOR_ROUTES if is_root() else ()), report)
             build.ensure([build.KUBE, *([build.KWOK] if options.wants_kwok else [])], report)
             launch(options, report)
         return cls(paths, report)
@@ -155,3 +157,9 @@ def down(name: str, home: Path | None = None) -> bool:
         existed = paths.folder.exists()
         tear_down(paths)
     return existed
+
+
+def clusters(home: Path | None = None) -> list[str]:
+    """Names of the clusters that are up."""
+    found = (home or state_home()).glob("*/state.json")
+    return sorted(path.parent.name for path in found if (state := load(path)) and state.complete)

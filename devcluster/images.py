@@ -139,17 +139,18 @@ def build_image(spec: ImageSpec, progress: Progress, project: Path = PROJECT) ->
         if image.archive.exists():
             return image
         system = folder / f"{spec.name}-{system_key}.layer"
+        digest = system.with_suffix(".sha256")  # written last, so that it says that the layer is complete
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{spec.name}-") as name:
             scratch = Path(name)
-            if not system.exists():
+            if not digest.exists():
                 rootfs.make_system(spec, project, scratch, progress)
-                oci.write_layer(scratch / "system", scratch / "layer")
-                (scratch / "layer").rename(system)
+                digest.write_text(oci.write_layer(scratch / "system", system).digest)
             with progress.step(f"Packing image {spec.name}:{key}"):
                 rootfs.make_project(spec, project, scratch / "project")
-                layers = [oci.load_layer(system), oci.write_layer(scratch / "project", scratch / "project.layer")]
-                oci.write_archive(image.archive, image.reference, layers, _config(spec))
-        _drop_old(folder, spec.name, {image.archive, system})
+                lower = oci.Layer(system, digest.read_text(), system.stat().st_size)
+                upper = oci.write_layer(scratch / "project", scratch / "project.layer")
+                oci.write_archive(image.archive, image.reference, [lower, upper], _config(spec))
+        _drop_old(folder, spec.name, {image.archive, system, digest})
     return image
 
 

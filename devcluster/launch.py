@@ -112,6 +112,7 @@ def _start_control_plane(launcher: Launcher, address: str) -> Api:
 def _claim_node(launcher: Launcher) -> RealNode:
     """Take the machine's network for this cluster, and start the container runtime on it."""
     paths, state = launcher.paths, launcher.state
+    paths.refuse_long_sockets()
     packages.ensure(packages.FOR_NODE, launcher.progress)
     pause = images.pause_image(launcher.progress)
     with network.machine_lock():

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -178,26 +178,28 @@ def _quietly(*command: str) -> None:
     subprocess.run(command, capture_output=True, check=False, env=_environment())
 
 
-def refuse_overlap(cidr: str, *, device: str = "") -> None:
+def refuse_overlap(cidr: str) -> None:
     """Refuse to cover a range that this machine already routes somewhere.
-
-    Args:
-        cidr: The range that is about to be used.
-        device: An interface whose routes do not count, being the cluster's own.
 
     Raises:
         DevClusterError: A route overlaps the range.
     """
+    if route := find_overlap(_routes(), cidr):
+        raise DevClusterError(
+            f"this machine already routes {route['dst']} to {route.get('dev', '?')}, which overlaps {cidr}",
+            hint="the cluster's ranges are fixed; use a machine or a network namespace without that route",
+        )
+
+
+def find_overlap(routes: Sequence[Mapping[str, Any]], cidr: str) -> Mapping[str, Any] | None:
+    """The first route, as `ip -json route` tells it, that overlaps a range; routes to nowhere and to all do not count."""
     wanted = ipaddress.IPv4Network(cidr)
-    for route in _routes():
-        ours = route.get("type") == "blackhole" or (device and route.get("dev") == device)
-        if ours or route["dst"] == "default":
+    for route in routes:
+        if route["dst"] == "default" or route.get("type") in {"blackhole", "unreachable"}:
             continue
         if wanted.overlaps(ipaddress.IPv4Network(route["dst"], strict=False)):
-            raise DevClusterError(
-                f"this machine already routes {route['dst']} to {route.get('dev', '?')}, which overlaps {cidr}",
-                hint="the cluster's ranges are fixed; use a machine or a network namespace without that route",
-            )
+            return route
+    return None
 
 
 def _routes(*selector: str) -> list[dict[str, Any]]:

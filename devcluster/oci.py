@@ -50,15 +50,6 @@ def write_layer(root: Path, target: Path) -> Layer:
     return Layer(target, hashing.digest.hexdigest(), target.stat().st_size)
 
 
-def load_layer(path: Path) -> Layer:
-    """A layer that was written before."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return Layer(path, digest.hexdigest(), path.stat().st_size)
-
-
 def write_archive(target: Path, reference: str, layers: Sequence[Layer], config: ImageConfig) -> None:
     """Write an image archive in OCI layout; an old archive stays until the new one is complete.
 

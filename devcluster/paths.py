@@ -13,9 +13,9 @@ APPLICATION = "cosyvoice-devcluster"
 SOURCE = Path(__file__).resolve().parent
 PROJECT = SOURCE.parent
 # A Unix socket's address holds 108 bytes with its closing zero; the longest one below a cluster folder is the
-# kubelet's `node/kubelet/pod-resources/kubelet.sock<random>`.
+# kubelet's `/node/kubelet/pod-resources/kubelet.sock`.
 SOCKET_PATH_LIMIT = 107
-LONGEST_SOCKET_SUFFIX = 60
+LONGEST_SOCKET_SUFFIX = 44
 
 
 def state_home() -> Path:
@@ -42,11 +42,6 @@ class ClusterPaths:
             raise DevClusterError(
                 f"cluster name {self.name!r} is not a DNS label of at most 32 characters",
                 hint="use lower-case letters, digits and '-', for example --name demo",
-            )
-        if len(str(self.folder)) + LONGEST_SOCKET_SUFFIX > SOCKET_PATH_LIMIT:
-            raise DevClusterError(
-                f"the state folder {self.folder} is too long for the Unix sockets inside it",
-                hint=f"set XDG_STATE_HOME so that it has at most {SOCKET_PATH_LIMIT - LONGEST_SOCKET_SUFFIX} characters",
             )
 
     @property
@@ -106,6 +101,19 @@ class ClusterPaths:
     def log_of(self, process: str) -> Path:
         """The file that takes both output streams of a process."""
         return self.logs / f"{process}.log"
+
+    def refuse_long_sockets(self) -> None:
+        """Refuse a folder in which the real node's Unix sockets would have names that are too long.
+
+        Raises:
+            DevClusterError: It is too long.
+        """
+        allowed = SOCKET_PATH_LIMIT - LONGEST_SOCKET_SUFFIX
+        if len(str(self.folder)) > allowed:
+            raise DevClusterError(
+                f"the state folder {self.folder} is too long for the Unix sockets inside it",
+                hint=f"give it at most {allowed} characters, with a shorter --name or XDG_STATE_HOME",
+            )
 
 
 def write_private(path: Path, content: str | bytes) -> None:

@@ -28,7 +28,8 @@ def tear_down(paths: ClusterPaths) -> None:
     if network.is_root():
         with network.machine_lock():
             _kill(paths, state)
-            network.remove_blackhole(str(paths.folder))
+            if state.kwok:
+                network.remove_blackhole(str(paths.folder))
             if state.real_node:
                 _release_node(paths, state)
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from devcluster import Cluster, DevClusterError, FakeGpus, Options, Owner
+from devcluster import Cluster, CurrentCluster, DevClusterError, FakeGpus, Options, Owner, current
 from devcluster.network import is_root
 from devcluster.progress import ConsoleProgress
 from tests.cluster import GPU_NODES
@@ -57,9 +57,14 @@ def make_cluster(cluster_home: Path) -> Iterator[ClusterFactory]:
 
 
 @pytest.fixture(scope="session")
-def control_plane(make_cluster: ClusterFactory) -> Cluster:
-    """A control plane without nodes; `control_plane.start_kwok(file, ...)` adds simulated ones on demand."""
-    return make_cluster()
+def control_plane(request: pytest.FixtureRequest) -> Cluster | CurrentCluster:
+    """A control plane without nodes; `control_plane.start_kwok(file, ...)` adds simulated ones on demand.
+
+    With CLUSTER=current it is the user's own cluster.
+    """
+    if current.wanted():
+        return CurrentCluster.find()
+    return request.getfixturevalue("make_cluster")()
 
 
 @pytest.fixture(scope="session")
@@ -69,11 +74,16 @@ def gpu_cluster(make_cluster: ClusterFactory) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def real_cluster(make_cluster: ClusterFactory) -> Cluster:
-    """A cluster with a real node that claims two NVIDIA L4; one per machine, and only as root."""
+def real_cluster(request: pytest.FixtureRequest) -> Cluster | CurrentCluster:
+    """A cluster with a real node that claims two NVIDIA L4; one per machine, and only as root.
+
+    With CLUSTER=current it is the user's own cluster.
+    """
+    if current.wanted():
+        return CurrentCluster.find()
     if not is_root():
         pytest.skip("a real node needs root")
     try:
-        return make_cluster(name="real", node=True, fake_gpus=FakeGpus(2, "NVIDIA-L4"))
+        return request.getfixturevalue("make_cluster")(name="real", node=True, fake_gpus=FakeGpus(2, "NVIDIA-L4"))
     except DevClusterError as error:
         pytest.fail(str(error))
