@@ -14,8 +14,10 @@ from cosyvoice_runtime.fairqueue import FairQueue
 
 _log = logging.getLogger(__name__)
 
-# A sentence is spoken at most so many times: once more after a worker was lost or its sound was bad.
+# A sentence is spoken at most so many times: once more when it failed or its sound was bad; more often when the backend was
+# lost under it, since one dead instance of a server can take it twice.
 _ATTEMPTS: Final = 2
+_LOST_ATTEMPTS: Final = 4
 # Units a stream may be ahead of its listener: enough to keep all workers busy for a lone long text, and little enough that a
 # slow reader holds a few hundred kilobytes and not the whole speech.
 WINDOW: Final = 4
@@ -216,10 +218,9 @@ class Dispatcher:
     def _again(unit: Unit, error: SynthesisError) -> bool:
         if unit.stream.background:
             return False  # a self-synthesis that works at the second attempt proves nothing
-        if isinstance(error, BackendLostError) and not error.started:
-            return True
         unit.attempts += 1
-        return error.retryable and unit.attempts < _ATTEMPTS
+        limit = _LOST_ATTEMPTS if isinstance(error, BackendLostError) and not error.suspicious else _ATTEMPTS
+        return error.retryable and unit.attempts < limit
 
     @staticmethod
     def _release(unit: Unit) -> None:

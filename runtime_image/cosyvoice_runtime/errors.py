@@ -59,10 +59,10 @@ class BackendLostError(SynthesisError):
 
     kind = "backend_lost"
 
-    def __init__(self, message: str, *, started: bool = True) -> None:
+    def __init__(self, message: str, *, suspicious: bool = False) -> None:
         super().__init__(message)
-        self.started = started
-        """Whether it may have been working on the sentence, so that the sentence may be the cause."""
+        self.suspicious = suspicious
+        """Whether the sentence may be the cause: the process died while it spoke this one."""
 
 
 class SynthesisTimeoutError(SynthesisError):

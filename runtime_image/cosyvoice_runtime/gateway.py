@@ -101,7 +101,7 @@ class Gateway:
     @property
     def backend_not_alive(self) -> str | None:
         """Why the backend should be restarted."""
-        return None if self.check.alive else self.check.complaint
+        return self.backend.broken or (None if self.check.alive else self.check.complaint)
 
     def status(self) -> dict[str, Any]:
         """What the operator reads."""

@@ -53,6 +53,10 @@ class Backend(Protocol):
         """Processes that speak, of which each can die alone; known once it has loaded."""
 
     @property
+    def broken(self) -> str | None:
+        """Why it must be restarted, where it has said so itself; None as far as is known."""
+
+    @property
     def trouble(self) -> str | None:
         """Why it cannot serve at the moment, in words for the operator's status; None when it can."""
 

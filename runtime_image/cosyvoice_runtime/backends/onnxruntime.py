@@ -115,7 +115,7 @@ class WorkerLink(asyncio.Protocol):
         held, self._tasks = list(self._tasks.values()), OrderedDict()
         self._numbers.clear()
         for position, task in enumerate(held):
-            task.fail(BackendLostError("the worker process ended", started=position == 0 and not self._doomed))
+            task.fail(BackendLostError("the worker process ended", suspicious=position == 0 and not self._doomed))
         self._owner.on_free()
 
     def _received(self, kind: Kind, number: int, payload: bytes) -> None:
@@ -176,6 +176,11 @@ class WorkerPool:
     def engines(self) -> int:
         """One for each worker."""
         return self._options.workers
+
+    @property
+    def broken(self) -> str | None:
+        """Never: workers that end are replaced here."""
+        return None
 
     @property
     def trouble(self) -> str | None:

@@ -44,6 +44,7 @@ _KINDS: dict[str, type[SynthesisError]] = {
     error.kind: error for error in (NothingToSpeakError, TextRefusedError, BadAudioError)
 }
 _TAGGED = re.compile(r"\[(\w+)\] (.*)", re.DOTALL)
+_DEAD_STUB = re.compile(r"stub process .* is not healthy", re.IGNORECASE)
 _WARM_UP_TEXT = "This is a warm up sentence."
 
 
@@ -134,7 +135,10 @@ class Lane:
             return
         if error is not None:
             self._free()
-            task.fail(classify(error.message()))
+            failure = classify(error.message())
+            if isinstance(failure, BackendLostError):
+                self._owner.stub_died(str(failure))
+            task.fail(failure)
             self._owner.on_free()
             return
         wave = result.as_numpy("waveform")
@@ -173,6 +177,7 @@ class TritonBackend:
         self._trouble: str | None = "Triton is not ready yet"
         self._connected = asyncio.Event()
         self._serving = False
+        self._broken: str | None = None
         self._engines = 1
         self._lost = asyncio.Event()
         self.model = options.model
@@ -188,6 +193,11 @@ class TritonBackend:
     def engines(self) -> int:
         """One for each instance of the model."""
         return self._engines
+
+    @property
+    def broken(self) -> str | None:
+        """A process of the Python backend is dead: Triton 2.51 never starts it again, and stays "ready"."""
+        return self._broken
 
     @property
     def trouble(self) -> str | None:
@@ -233,6 +243,12 @@ class TritonBackend:
         """Until the supervisor has found a ready Triton."""
         await self._connected.wait()
 
+    def stub_died(self, reason: str) -> None:
+        """Triton says that one of its model processes is dead."""
+        if self._broken is None:
+            _log.error("Triton is broken", extra={"data": {"reason": reason}})
+        self._broken = reason
+
     def lost(self, reason: str) -> None:
         """A stream broke: look for Triton anew."""
         if self._connected.is_set():
@@ -246,6 +262,7 @@ class TritonBackend:
         while True:
             self._lost.clear()
             await self._wait_ready()
+            self._broken = None
             self._connected.set()
             await self._open_lanes()
             if not await self._warm_up():
@@ -324,7 +341,9 @@ class _Attempt:
 
 
 def classify(message: str) -> SynthesisError:
-    """The error that a model's message means: our models put its kind in brackets before it."""
+    """The error that a message on the stream means, which has no status code: our models put its kind in brackets before it."""
+    if _DEAD_STUB.search(message):
+        return BackendLostError(message[:300])
     match = _TAGGED.search(message)
     if match and (kind := _KINDS.get(match[1])):
         return kind(match[2][:300])
