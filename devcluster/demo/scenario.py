@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,15 +102,8 @@ def _tenant(target: Target) -> str:
 async def _delete_gpu_pod(target: Target) -> None:
     """Delete one running pod of the GPU tier; it gets its normal grace period, and its successor finds the GPU taken."""
     selector = f"tts.cosyvoice.io/deployment={NAME},tts.cosyvoice.io/tier=gpu"
-    names = target.kubectl(
-        "get",
-        "pods",
-        "-n",
-        NAMESPACE,
-        "-l",
-        selector,
-        "--field-selector=status.phase=Running",
-        "-o",
-        "jsonpath={.items[*].metadata.name}",
-    ).split()
-    await asyncio.to_thread(target.kubectl, "delete", "pod", "-n", NAMESPACE, names[0], "--wait=false")
+    query = urllib.parse.urlencode({"labelSelector": selector, "fieldSelector": "status.phase=Running"})
+    pods = (await asyncio.to_thread(target.get, f"/api/v1/namespaces/{NAMESPACE}/pods?{query}"))["items"]
+    # One that was deleted before still runs while it drains.
+    staying = [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    await asyncio.to_thread(target.kubectl, "delete", "pod", "-n", NAMESPACE, staying[0], "--wait=false")
