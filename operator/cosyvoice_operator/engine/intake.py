@@ -6,7 +6,7 @@ from typing import Literal
 
 from cosyvoice_operator.core.model import Json
 from cosyvoice_operator.engine.queue import WorkQueue
-from cosyvoice_operator.engine.store import Key, Store
+from cosyvoice_operator.engine.store import OWNER, Key, Store
 from cosyvoice_operator.telemetry.metrics import Metrics
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -25,10 +25,16 @@ class Intake:
         affected = self._store.remove(kind, obj) if event == "DELETED" else self._store.update(kind, obj)
         news = affected is None or bool(affected)
         self._metrics.events.labels(kind, "yes" if news else "no").inc()
-        self.look_at(affected)
+        self.look_at(affected, urgent=kind == OWNER and _awaits_answer(obj))
         return news
 
-    def look_at(self, affected: frozenset[Key] | None) -> None:
+    def look_at(self, affected: frozenset[Key] | None, *, urgent: bool = False) -> None:
         """Queue what was touched; None means everything."""
         for key in self._store.keys() if affected is None else affected:
-            self._queue.add(key)
+            self._queue.add(key, urgent=urgent)
+
+
+def _awaits_answer(owner: Json) -> bool:
+    """Tell whether a person changed a resource and no reconcile has answered yet."""
+    observed = (owner.get("status") or {}).get("observedGeneration")
+    return bool(observed != owner["metadata"].get("generation"))

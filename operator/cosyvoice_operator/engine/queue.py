@@ -4,6 +4,8 @@
 - However often a waiting key is added, it is worked on once.
 - Delayed adds: the earliest time wins, and working on a key takes its delayed adds with it, since every reconcile says anew when it
   wants to look again.
+- Urgent keys (a person changed something) go before the others (something moved in the cluster), but never let one of those wait for
+  longer than ``PATIENCE``.
 - A key is worked on at once when it has been quiet, and otherwise ``spacing`` after its last work ended: a lone change is answered
   without delay, a burst of events (a rollout sends dozens) is answered a few times.
 """
@@ -18,6 +20,9 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+PATIENCE = 1.0
+"""Seconds after which a key that isn't urgent goes before those that are."""
+
 
 class QueueState(Generic[K]):
     """The queue's rules, without waiting: every method is given the time, so that they can be checked against a model."""
@@ -25,8 +30,11 @@ class QueueState(Generic[K]):
     def __init__(self, spacing: float = 0.0) -> None:
         """Make an empty queue; ``spacing`` is in seconds."""
         self._spacing = spacing
+        # A key that becomes urgent while it is ready stands in both; the later one is skipped.
+        self._urgent: deque[K] = deque()
         self._ready: deque[K] = deque()
         self._dirty: dict[K, float] = {}  # ready, or to be made ready when done; with the time of the first add
+        self._hurry: set[K] = set()  # those of them that are urgent
         self._processing: dict[K, float] = {}  # with the time it was taken
         self._delayed: dict[K, float] = {}  # the time at which it becomes dirty
         self._timeline: list[
@@ -37,24 +45,26 @@ class QueueState(Generic[K]):
 
     def __len__(self) -> int:
         """Keys that wait for a worker now."""
-        return len(self._ready)
+        return len(self._dirty) - sum(key in self._dirty for key in self._processing)
 
     @property
     def delayed(self) -> int:
         """Keys that wait for their time."""
         return len(self._delayed)
 
-    def add(self, key: K, now: float) -> None:
+    def add(self, key: K, now: float, *, urgent: bool = False) -> None:
         """Ask for work on ``key``."""
-        if key in self._dirty:
+        if key in self._dirty and (not urgent or key in self._hurry):
             return
+        if urgent:
+            self._hurry.add(key)
         quiet_from = self._quiet_from.get(key, now)
-        if quiet_from > now and key not in self._processing:
+        if key not in self._dirty and quiet_from > now and key not in self._processing:
             self.add_at(key, quiet_from)
             return
-        self._dirty[key] = now
+        self._dirty.setdefault(key, now)
         if key not in self._processing:
-            self._ready.append(key)
+            (self._urgent if key in self._hurry else self._ready).append(key)
 
     def add_at(self, key: K, when: float) -> None:
         """Ask for work on ``key`` at ``when``, unless it is due earlier anyway."""
@@ -68,10 +78,11 @@ class QueueState(Generic[K]):
     def take(self, now: float) -> tuple[K, float] | None:
         """Give the next key to work on, with the seconds that it waited for a worker; None when there is none now."""
         self.advance(now)
-        if not self._ready:
+        key = self._next(now)
+        if key is None:
             return None
-        key = self._ready.popleft()
         added = self._dirty.pop(key)
+        self._hurry.discard(key)
         self._delayed.pop(key, None)
         self._processing[key] = now
         return key, now - added
@@ -84,7 +95,7 @@ class QueueState(Generic[K]):
         if key in self._dirty:
             # It changed while it was worked on: the same spacing holds, or a burst would be answered event by event.
             del self._dirty[key]
-            self.add(key, now)
+            self.add(key, now, urgent=key in self._hurry)
 
     def discard(self, key: K) -> None:
         """Forget the delays of a key that is gone. Work that was asked for is still given out."""
@@ -98,8 +109,11 @@ class QueueState(Generic[K]):
         return self._timeline[0][0] if self._timeline else None
 
     def oldest_wait(self, now: float) -> float:
-        """Seconds that the key at the head has been waiting for a worker."""
-        return now - self._dirty[self._ready[0]] if self._ready else 0.0
+        """Seconds that the key that waits for longest has been waiting for a worker."""
+        waiting = (
+            self._dirty[head] for head in (self._head(self._urgent), self._head(self._ready)) if head is not None
+        )
+        return now - min(waiting, default=now)
 
     def longest_work(self, now: float) -> tuple[K | None, float]:
         """The key that has been worked on for longest, and the seconds since."""
@@ -107,6 +121,22 @@ class QueueState(Generic[K]):
             return None, 0.0
         key = min(self._processing, key=self._processing.__getitem__)
         return key, now - self._processing[key]
+
+    def _next(self, now: float) -> K | None:
+        urgent, ready = self._head(self._urgent), self._head(self._ready)
+        if ready is not None and (urgent is None or self._dirty[ready] <= now - PATIENCE):
+            return self._ready.popleft()
+        return None if urgent is None else self._urgent.popleft()
+
+    def _head(self, line: deque[K]) -> K | None:
+        """Give the first key of a line that still waits there; one that was urgent in between was served from the other line."""
+        while line and not self._stands_in(line, line[0]):
+            line.popleft()
+        return line[0] if line else None
+
+    def _stands_in(self, line: deque[K], key: K) -> bool:
+        waits = key in self._dirty and key not in self._processing
+        return waits and (key in self._hurry) == (line is self._urgent)
 
     def advance(self, now: float) -> None:
         """Make ready what is due."""
@@ -146,10 +176,10 @@ class WorkQueue(Generic[K]):
         """Keys that wait for their time."""
         return self._state.delayed
 
-    def add(self, key: K) -> None:
+    def add(self, key: K, *, urgent: bool = False) -> None:
         """Ask for work on ``key``."""
         self.adds += 1
-        self._state.add(key, self._clock())
+        self._state.add(key, self._clock(), urgent=urgent)
         self._wake()
 
     def add_after(self, key: K, delay: float) -> None:

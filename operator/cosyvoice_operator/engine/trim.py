@@ -22,6 +22,9 @@ _CONTAINER = ("name", "image", "ready", "started", "restartCount", "state", "las
 # Only a Deployment's status is read. The others change it without any meaning for us (a budget does with every pod).
 _STATUS_READ = frozenset({"Deployment"})
 
+_REVISION = "deployment.kubernetes.io/revision"
+"""Counted up by the Deployment controller with each rollout; it would look as if someone had edited the object."""
+
 
 def trim_owner(obj: Json) -> Json:
     """A CosyVoiceDeployment: all but ``managedFields``, which are as long as the rest."""
@@ -31,6 +34,8 @@ def trim_owner(obj: Json) -> Json:
 def trim_child(obj: Json, kind: str) -> Json:
     """A child: of ``managedFields`` only the entry of our applies, which tells what we must give up."""
     meta = _without(obj["metadata"], ("resourceVersion",))
+    if _REVISION in (meta.get("annotations") or {}):
+        meta["annotations"] = _without(meta["annotations"], (_REVISION,))
     meta["managedFields"] = [
         _without(entry, ("time",))
         for entry in meta.get("managedFields") or ()

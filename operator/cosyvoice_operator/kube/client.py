@@ -64,6 +64,11 @@ class KubeClient:
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(3.0, timeout))
         self._api = ApiClient(login.configuration)
 
+    @property
+    def login(self) -> Login:
+        """Where it is connected, and as whom."""
+        return self._login
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -140,10 +145,13 @@ class KubeClient:
 
     async def patch_status(self, resource: Resource, namespace: str, name: str, status: Json) -> Json:
         """Merge ``status`` into the status subresource; a null removes a key."""
+        return await self.merge(resource, namespace, name, {"status": status}, "status")
+
+    async def merge(self, resource: Resource, namespace: str, name: str, patch: Json, subresource: str = "") -> Json:
+        """Merge ``patch`` into an object, or into its subresource."""
         query = {"fieldManager": MANAGER}
-        body = {"status": status}
         return await self._request(
-            _Request("patch", resource, namespace, name, "status", body=body, content=MERGE, query=query)
+            _Request("patch", resource, namespace, name, subresource, body=patch, content=MERGE, query=query)
         )
 
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:

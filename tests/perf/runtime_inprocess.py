@@ -1,0 +1,96 @@
+"""The yardstick: the same voice called in-process, without any server, in two processes with one thread each.
+
+Run as a process: `python -m tests.perf.runtime_inprocess`, one JSON job a line on stdin (`{"text": ...}`), one JSON result a line.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+SAMPLE_RATE = 24_000
+
+
+def serve() -> None:
+    """Speak what comes on stdin, sentence by sentence as a caller of the library would, and tell how long it took."""
+    from cosyvoice_runtime import text as texts
+    from cosyvoice_runtime.voice import EmbeddedVoice
+
+    voice = EmbeddedVoice()
+    voice.warm_up(3)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        begun = time.perf_counter()
+        first, samples = None, 0
+        for unit in texts.units(texts.clean(json.loads(line))):
+            for piece in voice.pieces(unit):
+                samples += voice.synthesize(piece).size
+                first = first or time.perf_counter() - begun
+        print(json.dumps((first, time.perf_counter() - begun, samples / SAMPLE_RATE)), flush=True)
+
+
+class InProcess:
+    """Two such processes behind a queue: a caller takes the one that is free first."""
+
+    def __init__(self, processes: int = 2) -> None:
+        command = [sys.executable, "-m", "tests.perf.runtime_inprocess"]
+        self._processes = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(processes)
+        ]
+        self._free: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+        for process in self._processes:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "ready"
+            self._free.put(process)
+
+    def drive(self, concurrency: int, texts: Sequence[str]) -> dict[str, Any]:
+        """Speak all texts, `concurrency` at a time; gives wall seconds and a row for each text, waiting included."""
+        todo: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for text in texts:
+            todo.put(text)
+        rows: list[tuple[float, float, float]] = []
+
+        def caller() -> None:
+            while True:
+                try:
+                    text = todo.get_nowait()
+                except queue.Empty:
+                    return
+                rows.append(self._speak(text))
+
+        begun = time.perf_counter()
+        threads = [threading.Thread(target=caller) for _ in range(concurrency)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {"wall": time.perf_counter() - begun, "rows": rows, "errors": []}
+
+    def _speak(self, text: str) -> tuple[float, float, float]:
+        begun = time.perf_counter()
+        process = self._free.get()
+        waited = time.perf_counter() - begun
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(text) + "\n")
+        process.stdin.flush()
+        first, _, seconds = json.loads(process.stdout.readline())
+        self._free.put(process)
+        return waited + first, time.perf_counter() - begun, seconds
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.terminate()
+            process.wait()
+
+
+if __name__ == "__main__":
+    serve()
