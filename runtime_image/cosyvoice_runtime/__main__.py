@@ -22,7 +22,7 @@ def main() -> None:
     logs.configure(settings.log_level)
     from cosyvoice_runtime import server  # noqa: PLC0415 - a wrong setting should be told before anything is loaded
 
-    server.run(settings)
+    sys.exit(server.run(settings))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,12 @@ class Lifecycle:
 
     started: float
     draining: bool = False
+    hopeless: str | None = None
+    """Why the process should end by itself: the model can't be loaded, and trying on would only hide it."""
+
+    def give_up(self, reason: str) -> None:
+        """End the process, for this reason."""
+        self.hopeless = reason
 
 
 class Gateway:
@@ -37,7 +43,7 @@ class Gateway:
         self.lifecycle = Lifecycle(started=time.monotonic())
         times = CheckTimes(settings.self_synthesis_interval, settings.self_synthesis_timeout, settings.load_timeout)
         self.check = SelfCheck(times, time.monotonic, lambda: datetime.now(UTC))
-        self.backend = make_backend(settings, self.metrics)
+        self.backend = make_backend(settings, self.metrics, self.lifecycle)
         self.dispatcher = Dispatcher(self.backend, settings.synthesis_timeout, self.check)
         self._loaded = asyncio.Event()
         self._watch()
@@ -144,7 +150,7 @@ def describe(facts: BackendFacts | None) -> dict[str, Any]:
     return {"providers": facts.providers, "loadSeconds": facts.load_seconds, "warmupSeconds": facts.warmup_seconds}
 
 
-def make_backend(settings: Settings, metrics: Metrics) -> Backend:
+def make_backend(settings: Settings, metrics: Metrics, lifecycle: Lifecycle) -> Backend:
     """The backend that the settings name. Imports only what that one needs: an image holds the libraries of one backend."""
     if settings.backend == "triton":
         from cosyvoice_runtime.backends.triton import TritonBackend, TritonOptions  # noqa: PLC0415
@@ -162,6 +168,7 @@ def make_backend(settings: Settings, metrics: Metrics) -> Backend:
     pool = WorkerPool(
         PoolOptions(settings.worker_count, settings.voice, warmup_requests=settings.warmup_requests),
         lambda facts: metrics.loaded(facts.load_seconds),
+        lifecycle.give_up,
     )
     metrics.watch("cosyvoice_workers", "Worker processes that can speak.", lambda: pool.ready_workers)
     metrics.watch("cosyvoice_worker_restarts", "Worker processes that ended and were replaced.", lambda: pool.restarts)

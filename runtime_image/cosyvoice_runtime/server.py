@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import time
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -15,6 +17,9 @@ from cosyvoice_runtime.gateway import Gateway
 from cosyvoice_runtime.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+TERMINATION_MESSAGE = Path("/dev/termination-log")
+"""The kubelet's default; absent outside a pod."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -41,14 +46,20 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
+        if self._gateway.lifecycle.hopeless:
+            self.should_exit = self.force_exit = True
         if self._close_at is not None and time.monotonic() >= self._close_at and not self.should_exit:
             _log.info("draining", extra={"data": {"streams": self._gateway.dispatcher.streams}})
             self.should_exit = True
         return await super().on_tick(counter)
 
 
-async def serve(settings: Settings) -> None:
-    """Run one gateway until it is told to stop."""
+async def serve(settings: Settings) -> int:
+    """Run one gateway until it is told to stop, or can't load its model.
+
+    Returns:
+        The exit status: 0 after a signal, 1 when the model could not be loaded.
+    """
     gateway = Gateway(settings)
     config = uvicorn.Config(
         make_app(gateway),
@@ -66,14 +77,24 @@ async def serve(settings: Settings) -> None:
     )
     server = DrainingServer(config, gateway)
     await server.serve()
+    if gateway.lifecycle.hopeless:
+        _leave(f"the model can't be loaded: {gateway.lifecycle.hopeless}")
+        return 1
     _log.info("stopped")
+    return 0
 
 
-def run(settings: Settings) -> None:
-    """Run on uvloop where there is one."""
+def _leave(reason: str) -> None:
+    """Say why the process ends, in the log and where the kubelet takes it into the pod's status."""
+    _log.error(reason)
+    with contextlib.suppress(OSError):
+        TERMINATION_MESSAGE.write_text(reason)
+
+
+def run(settings: Settings) -> int:
+    """Run on uvloop where there is one, and give the exit status."""
     try:
         import uvloop  # noqa: PLC0415 - Linux only
     except ImportError:
-        asyncio.run(serve(settings))
-    else:
-        uvloop.run(serve(settings))
+        return asyncio.run(serve(settings))
+    return uvloop.run(serve(settings))

@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 DEPTH = 2
 _FIRST_RESTART_DELAY = 0.05
 _LONGEST_RESTART_DELAY = 30.0
+# Workers that end before any has ever loaded: by then the cause is in the image or its settings, and a restart of the
+# container, which the kubelet counts and shows, is worth more than trying on in silence.
+_HOPELESS_AFTER = 3
 _KINDS: dict[str, type[SynthesisError]] = {BadAudioError.kind: BadAudioError}
 
 
@@ -156,9 +159,24 @@ class WorkerLink(asyncio.Protocol):
 class WorkerPool:
     """The backend. Each worker has a keeper that starts it, waits for its end, and starts the next one."""
 
-    def __init__(self, options: PoolOptions, on_load: Callable[[BackendFacts], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        options: PoolOptions,
+        on_load: Callable[[BackendFacts], None] = lambda _: None,
+        on_hopeless: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Make a pool; :meth:`start` starts its workers.
+
+        Args:
+            options: How many workers, and what each of them loads.
+            on_load: Told what each worker says after loading.
+            on_hopeless: Told why, when no worker has ever loaded and several have ended trying.
+        """
         self._options = options
         self._on_load = on_load
+        self._on_hopeless = on_hopeless
+        self._ever_loaded = False
+        self._failed_starts = 0
         self._links: list[WorkerLink] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._facts: BackendFacts | None = None
@@ -244,6 +262,7 @@ class WorkerPool:
     def worker_ready(self, link: WorkerLink) -> None:
         """A worker has loaded and warmed up."""
         assert link.facts is not None
+        self._ever_loaded = True
         self._on_load(link.facts)
         loaded = [other.facts for other in self._links if other.facts is not None]
         if self._facts is None and len(loaded) == self._options.workers:
@@ -274,6 +293,10 @@ class WorkerPool:
             _log.error(
                 "worker ended", extra={"data": {"code": code, "loaded": link.facts is not None, "reason": link.broken}}
             )
+            self._failed_starts += 1
+            if not self._ever_loaded and self._failed_starts >= _HOPELESS_AFTER:
+                self._on_hopeless(self._trouble)
+                return
             # A worker that served is replaced at once; one that cannot even load is tried again more and more slowly.
             delay = _FIRST_RESTART_DELAY if link.facts is not None else min(delay * 2, _LONGEST_RESTART_DELAY)
             await asyncio.sleep(delay)
