@@ -47,7 +47,7 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
         if self._gateway.lifecycle.hopeless:
-            self.should_exit = self.force_exit = True
+            self.should_exit = True
         if self._close_at is not None and time.monotonic() >= self._close_at and not self.should_exit:
             _log.info("draining", extra={"data": {"streams": self._gateway.dispatcher.streams}})
             self.should_exit = True
@@ -97,4 +97,5 @@ def run(settings: Settings) -> int:
         import uvloop  # noqa: PLC0415 - Linux only
     except ImportError:
         return asyncio.run(serve(settings))
-    return uvloop.run(serve(settings))
+    status: int = uvloop.run(serve(settings))
+    return status
