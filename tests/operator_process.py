@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -50,7 +50,7 @@ class OperatorProcess:
             )
         self._port: int | None = None
 
-    def __enter__(self) -> OperatorProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,7 +118,9 @@ class OperatorProcess:
     def requests(self, *, writes: bool = False, lease: bool = False) -> dict[tuple[str, str, str], int]:
         """Requests so far by verb, kind and code; those about the Lease only on demand."""
         found: Mapping[tuple[tuple[str, str], ...], float] = self.samples("api_request_duration_seconds_count")
-        counted = {(dict(key)["verb"], dict(key)["kind"], dict(key)["code"]): int(value) for key, value in found.items()}
+        counted = {
+            (dict(key)["verb"], dict(key)["kind"], dict(key)["code"]): int(value) for key, value in found.items()
+        }
         return {
             key: value
             for key, value in counted.items()

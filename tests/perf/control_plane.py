@@ -199,7 +199,9 @@ class Bench:
             plan = make_plan(Snapshot(owner, (), (), facts, {}), config, now)
             for params in plan.children:
                 body = render(params)
-                del body["metadata"]["ownerReferences"]  # there is no owner: garbage collection would remove them at once
+                del body["metadata"][
+                    "ownerReferences"
+                ]  # there is no owner: garbage collection would remove them at once
                 bodies.append(body)
         return bodies
 
@@ -220,9 +222,7 @@ class Bench:
                 name = self.names[number * 7919 % self.n]
                 value = str(number)
                 started = time.perf_counter()
-                await self.client.merge(
-                    COSYVOICE_DEPLOYMENT, OPERATED, name, change(value)
-                )
+                await self.client.merge(COSYVOICE_DEPLOYMENT, OPERATED, name, change(value))
                 written = await watch.next_change(name, started)
                 latencies.append((written - started) * 1000)
                 await asyncio.sleep(0.15)  # a lone change: what it sets in motion has ended
@@ -260,7 +260,7 @@ class Bench:
             )
             return sum(not line.endswith("serviceaccount/default") for line in answer.splitlines())
 
-        while await left():
+        while await left():  # noqa: ASYNC110 - kubectl is asked, and tells nothing by itself
             await asyncio.sleep(1)
         await asyncio.sleep(3)
 
@@ -278,7 +278,12 @@ def prepare(cluster: Cluster, folder: Path, largest: int) -> None:
     crd = next((PROJECT / "crds").glob("*cosyvoicedeployments.yaml"))
     cluster.kubectl("apply", "--server-side", "-f", str(crd))
     cluster.kubectl("wait", "--for=condition=Established", "crd/cosyvoicedeployments.tts.cosyvoice.io")
-    more = {"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "perf"}, "spec": {"cidrs": ["10.96.0.0/16"]}}
+    more = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "ServiceCIDR",
+        "metadata": {"name": "perf"},
+        "spec": {"cidrs": ["10.96.0.0/16"]},
+    }
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(more))
     for namespace in (BARE, OPERATED):
         cluster.kubectl("create", "namespace", namespace)

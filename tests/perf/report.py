@@ -33,18 +33,20 @@ def table(results: list[dict[str, Any]]) -> str:
     """Give the results as a Markdown table."""
     rows = [list(COLUMNS.values()), *([str(result[key]) for key in COLUMNS] for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ["| " + " | ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    lines = [
+        "| " + " | ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
     lines.insert(1, "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|")
     return "\n".join(lines)
 
 
 def _plot(results: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
 
-    figure, (times, latencies, memory) = pyplot.subplots(1, 3, figsize=(12, 4))
+    figure, (times, latencies, memory) = plt.subplots(1, 3, figsize=(12, 4))
     names = [str(result["n"]) for result in results]
     spots = range(len(results))
     times.bar([spot - 0.2 for spot in spots], [r["bare_loop_seconds"] for r in results], 0.4, label="bare loop")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -34,7 +34,7 @@ class ChildWatch:
         self._news = asyncio.Event()
         self.created: dict[tuple[str, str], float] = {}
 
-    async def __aenter__(self) -> ChildWatch:
+    async def __aenter__(self) -> Self:
         self._session = self._login.session(len(self._kinds))
         for resource in self._kinds:
             version = await self._list(resource)
