@@ -6,15 +6,15 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import sys
 import time
 from pathlib import Path
 
+from devcluster import current
 from devcluster.demo import report
 from devcluster.demo.install import install
 from devcluster.demo.scenario import play
-from devcluster.demo.target import Target, current_context, own_machine
+from devcluster.demo.target import Target, own_machine, users_cluster
 from devcluster.errors import DevClusterError
 from devcluster.progress import ConsoleProgress, Progress
 
@@ -51,8 +51,8 @@ def main() -> int:
 
 
 def _target(progress: Progress, *, keep: bool) -> contextlib.AbstractContextManager[Target]:
-    if os.environ.get("CLUSTER") == "current":
-        return current_context()
+    if current.wanted():
+        return users_cluster()
     return own_machine("demo", progress, keep=keep)
 
 

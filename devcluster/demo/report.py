@@ -120,10 +120,19 @@ def draw(path: Path, utterances: Sequence[Utterance], timeline: Sequence[Moment]
     below.set_ylabel("first audio, ms")
     below.set_xlabel("seconds")
     below.legend(loc="upper right", ncols=3)
-    for name, at in marks.items():
+    above.set_ylim(0, above.get_ylim()[1] * 1.35)  # room for the legend above the curves
+    below.set_ylim(0, below.get_ylim()[1] * 1.2)
+    for number, (name, at) in enumerate(marks.items()):
         for axis in (above, below):
             axis.axvline(at - zero, color="grey", linewidth=0.7)
-        above.text(at - zero, above.get_ylim()[1], f" {name.replace('_', ' ')}", rotation=20, fontsize=8, va="bottom")
+        # Two rows, since some moments lie close together.
+        above.annotate(
+            name.replace("_", " "),
+            (at - zero, 1.02 + 0.09 * (number % 2)),
+            xycoords=("data", "axes fraction"),
+            fontsize=8,
+            ha="center",
+        )
     figure.suptitle("Speech through a GPU shortage (GPUs simulated, everything else real)", y=0.99)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

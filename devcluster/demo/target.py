@@ -6,16 +6,16 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from devcluster.cluster import Cluster
-from devcluster.errors import DevClusterError, MissingToolError
+from devcluster.current import CurrentCluster
+from devcluster.errors import DevClusterError
 from devcluster.images import load_source, pause_image
 from devcluster.options import FakeGpus, Options
 from devcluster.progress import Progress
@@ -95,20 +95,18 @@ def own_machine(name: str, progress: Progress, *, keep: bool) -> Iterator[OwnMac
                 cluster.down()
 
 
-@dataclass
-class CurrentContext:
+@dataclass(frozen=True)
+class UsersCluster:
     """The cluster of the current kubeconfig context, through `kubectl proxy`; its images are in a registry."""
 
+    cluster: CurrentCluster
     images: Mapping[str, str]
     product: str
-    port: int = field(default=0)
+    port: int
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run the user's kubectl."""
-        result = subprocess.run(["kubectl", *arguments], input=stdin, capture_output=True, text=True, check=False)
-        if check and result.returncode:
-            raise DevClusterError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
-        return result.stdout
+        return self.cluster.kubectl(*arguments, stdin=stdin, check=check)
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON
         """Read one object through the proxy."""
@@ -121,23 +119,20 @@ class CurrentContext:
 
 
 @contextlib.contextmanager
-def current_context(environment: Mapping[str, str] = os.environ) -> Iterator[CurrentContext]:
+def users_cluster(environment: Mapping[str, str] = os.environ) -> Iterator[UsersCluster]:
     """Use the current kubeconfig context.
 
     Raises:
-        DevClusterError: kubectl or the names of the images are missing.
+        DevClusterError: kubectl, the cluster or the names of the images are missing.
     """
-    if shutil.which("kubectl") is None:
-        raise MissingToolError("CLUSTER=current needs kubectl", hint="install kubectl, or leave CLUSTER out")
-    target = CurrentContext(_references(environment), environment.get("GPU_PRODUCT", GPU_PRODUCT))
-    proxy = subprocess.Popen(["kubectl", "proxy", "--port=0"], stdout=subprocess.PIPE, text=True)
+    images, cluster = _references(environment), CurrentCluster.find()
+    proxy = subprocess.Popen(cluster.kubectl_command("proxy", "--port=0"), stdout=subprocess.PIPE, text=True)
     try:
         line = proxy.stdout.readline() if proxy.stdout else ""
         found = re.search(r":(\d+)$", line.strip())
         if not found:
             raise DevClusterError("kubectl proxy did not start", hint="does `kubectl get nodes` work?")
-        target.port = int(found[1])
-        yield target
+        yield UsersCluster(cluster, images, environment.get("GPU_PRODUCT", GPU_PRODUCT), int(found[1]))
     finally:
         proxy.terminate()
         proxy.wait(10)
