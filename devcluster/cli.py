@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from devcluster import controlplane
@@ -28,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(parsed.run(parsed) or 0)
     except DevClusterError as error:
         console = Console(stderr=True, highlight=False)
-        console.print(f"[red]error:[/] {error.message}", soft_wrap=True)
+        console.print(f"[red]error:[/] {escape(error.message)}", soft_wrap=True)
         if error.hint:
-            console.print(f"[bold]next:[/] {error.hint}", soft_wrap=True)
+            console.print(f"[bold]next:[/] {escape(error.hint)}", soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from devcluster.api import Api, ApiError
 from devcluster.build import KUBE
 from devcluster.certs import Certificate, make_pki, make_tokens, write_kubeconfigs
-from devcluster.errors import ComponentFailedError
 from devcluster.network import NODE_IP, SERVICE_CIDR, SERVICE_IP
 from devcluster.paths import ClusterPaths
 from devcluster.processes import Command, clean_environment
 
 LOOPBACK = "127.0.0.1"
 PORTS = ("etcd", "etcd-peer", "apiserver", "controller-manager", "scheduler")
-READY_WITHIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -158,34 +154,6 @@ class ControlPlane:
             log=self.paths.log_of(component),
             environment=clean_environment(self.paths.folder),
         )
-
-
-def wait_until(
-    condition: Callable[[], bool], what: str, *, check: Callable[[], None], within: float = READY_WITHIN_SECONDS
-) -> None:
-    """Wait until something is true.
-
-    Args:
-        condition: Returns True when it is; connection errors and refusals count as False.
-        what: Names it in the error.
-        check: Raises when waiting has become pointless, for example because a process ended.
-        within: Seconds to wait at most.
-
-    Raises:
-        ComponentFailedError: It was not true in time.
-    """
-    deadline = time.monotonic() + within
-    last = "no answer"
-    while True:
-        check()
-        try:
-            if condition():
-                return
-        except (OSError, ApiError) as error:
-            last = str(error)
-        if time.monotonic() > deadline:
-            raise ComponentFailedError(f"{what} not ready within {within:.0f} s: {last}")
-        time.sleep(0.05)
 
 
 def api_ready(api: Api) -> bool:

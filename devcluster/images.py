@@ -130,9 +130,8 @@ def build_image(spec: ImageSpec, progress: Progress, project: Path = PROJECT) ->
     """
     system_key = _key(_system_parts(spec, project))
     key = _key([system_key, *_project_parts(spec, project)])
-    folder = cache_home() / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    image = Image(f"{REGISTRY}/{spec.name}:{key}", folder / f"{spec.name}-{key}.tar")
+    image = _image(spec.name, key)
+    folder = image.archive.parent
     if image.archive.exists():
         return image
     with exclusive(folder / f".{spec.name}.lock"):
@@ -154,20 +153,29 @@ def build_image(spec: ImageSpec, progress: Progress, project: Path = PROJECT) ->
     return image
 
 
+def archive_of(reference: str) -> Path:
+    """Where the archive of an image lies once it is built."""
+    return cache_home() / "images" / f"{reference.rpartition('/')[2].replace(':', '-')}.tar"
+
+
 def pause_image(progress: Progress) -> Image:
     """The image whose container holds a pod's namespaces."""
     build.ensure([build.PAUSE], progress)
-    folder = cache_home() / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    key = build.PAUSE.key()
-    image = Image(f"{REGISTRY}/pause:{key}", folder / f"pause-{key}.tar")
+    image = _image("pause", build.PAUSE.key())
     if not image.archive.exists():
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".pause-") as scratch:
+        with tempfile.TemporaryDirectory(dir=image.archive.parent, prefix=".pause-") as scratch:
             root = Path(scratch) / "root"
             oci.copy_file(build.PAUSE.folder() / "pause", root / "pause")
             layer = oci.write_layer(root, Path(scratch) / "layer")
             oci.write_archive(image.archive, image.reference, [layer], oci.ImageConfig(("/pause",), user="65535:65535"))
     return image
+
+
+def _image(name: str, key: str) -> Image:
+    reference = f"{REGISTRY}/{name}:{key}"
+    archive = archive_of(reference)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    return Image(reference, archive)
 
 
 def _config(spec: ImageSpec) -> oci.ImageConfig:

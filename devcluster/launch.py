@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster import build, controlplane, images, kwok, network, packages, ports, runtime
+from devcluster import build, controlplane, images, kwok, network, packages, ports, runtime, store
 from devcluster import node as realnode
 from devcluster.api import Api, read_kubeconfig
-from devcluster.controlplane import LOOPBACK, ControlPlane, wait_until
+from devcluster.controlplane import LOOPBACK, ControlPlane
 from devcluster.errors import ComponentFailedError
 from devcluster.network import NODE_IP
 from devcluster.node import RealNode
@@ -21,6 +21,7 @@ from devcluster.processes import Command, clean_environment, reap, start
 from devcluster.progress import Progress
 from devcluster.state import ClusterState
 from devcluster.teardown import tear_down
+from devcluster.waiting import wait_until
 
 ATTEMPTS = 3
 LOG_LINES = 15
@@ -125,6 +126,7 @@ def _claim_node(launcher: Launcher) -> RealNode:
         network.make_interface()
         for path in realnode.FIXED_PATHS:
             Path(path).mkdir(parents=True, exist_ok=True)
+        store.take(paths)
         node = RealNode(paths, ports.choose(realnode.PORTS, (LOOPBACK, NODE_IP)), pause.reference)
         # Still under the lock: from here on, the running process says whose the machine is.
         launcher.run(node.containerd())

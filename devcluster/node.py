@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devcluster import network, packages
+from devcluster import network, packages, store
 from devcluster.api import JSON_PATCH, MERGE_PATCH, Api, ApiError
 from devcluster.build import KUBE
 from devcluster.errors import DevClusterError
@@ -25,7 +25,7 @@ from devcluster.processes import Command, clean_environment
 NAME = "node-real"
 PORTS = ("kubelet", "kubelet-health", "proxy-health", "proxy-metrics")
 # Where containerd puts the containers of a kubelet without cgroups of its own: the name of its namespace.
-CGROUP = "k8s.io"
+CGROUP = store.NAMESPACE
 CGROUPS = Path("/sys/fs/cgroup")
 GPU = "nvidia.com/gpu"
 # Paths that containerd, its shims, the CNI library and kubelet have in their code.
@@ -103,7 +103,7 @@ class RealNode:
         # "native" copies instead of stacking; an overlay cannot lie on another overlay (inside a container).
         snapshotter = "native" if _is_overlay(self.paths.home) else "overlayfs"
         return f"""version = 2
-root = {_quoted(folder / "containerd" / "root")}
+root = {_quoted(store.root(self.paths))}
 state = {_quoted(folder / "containerd" / "state")}
 disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
@@ -213,11 +213,8 @@ def cgroups() -> list[Path]:
 
 def container_ids(paths: ClusterPaths) -> set[str]:
     """Ids of all containers that containerd has on record, alive or not."""
-    folders = (
-        paths.node / "containerd/state/io.containerd.runtime.v2.task" / CGROUP,
-        paths.node / "containerd/root/io.containerd.grpc.v1.cri/containers",
-        paths.node / "containerd/root/io.containerd.grpc.v1.cri/sandboxes",
-    )
+    folders = [paths.node / "containerd/state/io.containerd.runtime.v2.task" / store.NAMESPACE]
+    folders += [store.root(paths) / folder for folder in store.OF_CONTAINERS]
     return {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir()}
 
 

@@ -70,6 +70,13 @@ class Options:
     home: Path = field(default_factory=state_home)
     owner: Owner | None = None
 
+    def __post_init__(self) -> None:
+        if self.fake_gpus and not self.node:
+            raise DevClusterError(
+                f"fake GPUs ({self.fake_gpus}) are claimed by the real node, and there is to be none",
+                hint="run as root and without --no-node, or describe a Node with GPUs in a file for --kwok",
+            )
+
     @property
     def paths(self) -> ClusterPaths:
         """The cluster's files."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 
 LOG_EVERY_SECONDS = 15.0
 
@@ -45,10 +46,11 @@ class ConsoleProgress:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._console = Console(file=stream or sys.stderr, highlight=False)
+        self._spinning = False
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
-        self._console.print(text)
+        self._console.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Callable[[str], None]]:
@@ -62,19 +64,24 @@ class ConsoleProgress:
             return f"{title} ({time.monotonic() - started:.0f} s){shown}"
 
         def show_on_terminal() -> None:
-            with self._console.status(line()) as status:
+            with self._console.status(escape(line())) as status:
                 while not ended.wait(0.25):
-                    status.update(line())
+                    status.update(escape(line()))
 
         def show_in_log() -> None:
             while not ended.wait(LOG_EVERY_SECONDS):
-                self._console.print(line())
+                self.note(line())
 
-        shower = threading.Thread(target=show_on_terminal if self._console.is_terminal else show_in_log, daemon=True)
+        # A terminal has room for one spinner; a step within a step reports like in a log.
+        outermost = self._console.is_terminal and not self._spinning
+        self._spinning = self._spinning or outermost
+        shower = threading.Thread(target=show_on_terminal if outermost else show_in_log, daemon=True)
         shower.start()
         try:
             yield lambda text: detail.__setitem__(0, text)
         finally:
             ended.set()
             shower.join()
-        self._console.print(f"[green]✓[/] {title} [dim]{time.monotonic() - started:.1f} s[/]")
+            self._spinning = self._spinning and not outermost
+        seconds = time.monotonic() - started
+        self._console.print(f"[green]✓[/] {escape(title)} [dim]{seconds:.1f} s[/]", soft_wrap=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from devcluster import network, oci
+from devcluster import oci, store
 from devcluster.paths import ClusterPaths
-
-NAMESPACE = "k8s.io"  # the one that kubelet's containers live in
 
 
 def load(paths: ClusterPaths, archive: Path) -> str:
@@ -21,14 +19,10 @@ def load(paths: ClusterPaths, archive: Path) -> str:
     """
     reference = oci.reference(archive)
     if reference not in loaded(paths):
-        network.run([*_ctr(paths), "images", "import", str(archive)])
+        store.ctr(paths.containerd_socket, "images", "import", str(archive))
     return reference
 
 
 def loaded(paths: ClusterPaths) -> list[str]:
     """References of the images that the node has."""
-    return network.run([*_ctr(paths), "images", "list", "--quiet"]).split()
-
-
-def _ctr(paths: ClusterPaths) -> list[str]:
-    return ["ctr", "--address", str(paths.containerd_socket), "--namespace", NAMESPACE]
+    return store.ctr(paths.containerd_socket, "images", "list", "--quiet").split()

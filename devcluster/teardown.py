@@ -7,7 +7,7 @@ import shutil
 import time
 from pathlib import Path
 
-from devcluster import network, node, processes
+from devcluster import network, node, processes, store
 from devcluster.errors import DevClusterError
 from devcluster.paths import ClusterPaths
 from devcluster.state import ClusterState, load
@@ -59,6 +59,7 @@ def _release_node(paths: ClusterPaths, state: ClusterState) -> None:
     for folder in state.folders if alone else ():
         if Path(folder).is_dir():
             Path(folder).rmdir()
+    store.give_back(paths)
 
 
 def _remove_cgroups(containers: set[str] | None) -> None:

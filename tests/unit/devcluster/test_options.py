@@ -41,3 +41,8 @@ def test_node_files_imply_kwok(tmp_path):
 def test_this_process_owns_a_cluster_by_pid_and_start_time():
     owner = Owner.this_process()
     assert start_time(owner.pid) == owner.started > 0
+
+
+def test_gpus_without_a_real_node_are_refused():
+    with pytest.raises(DevClusterError, match="claimed by the real node"):
+        Options(node=False, fake_gpus=FakeGpus(1, "NVIDIA-L4"))
