@@ -27,13 +27,15 @@ def target(real_cluster: Cluster) -> OwnMachine:
 
 @pytest.fixture
 def namespace(target: OwnMachine) -> Iterator[str]:
-    """A namespace of the test's own, under the restricted profile; gone afterwards, with all that is in it."""
+    """A namespace of the test's own, under the restricted profile; its resources are gone afterwards."""
     name = f"e2e-{next(_numbers)}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     target.kubectl("apply", "-f", "-", stdin=json.dumps(space))
     yield name
-    target.kubectl("delete", "namespace", name, "--timeout=120s")
+    target.kubectl("delete", "cvd", "--all", "-n", name, "--cascade=foreground", "--timeout=120s")
+    # The namespace controller waits for half of the longest grace period of the pods it saw; no test waits with it.
+    target.kubectl("delete", "namespace", name, "--wait=false")
 
 
 _numbers = count(1)
