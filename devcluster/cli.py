@@ -21,11 +21,18 @@ from devcluster.paths import state_home
 from devcluster.progress import ConsoleProgress
 from devcluster.watch import watch
 
+DEFAULT_NAME = "default"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    parsed = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # argparse would take kubectl's own options for this program's.
+    passed_on = given[1:] if given[:1] == ["kubectl"] else []
+    parsed = _parser().parse_args(given[:1] if passed_on else given)
     try:
+        if passed_on:
+            _kubectl(passed_on)
         return int(parsed.run(parsed) or 0)
     except DevClusterError as error:
         console = Console(stderr=True, highlight=False)
@@ -43,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: object, text: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text)
-        made.add_argument("--name", default="default", help="name of the cluster (default: %(default)s)")
+        made.add_argument("--name", default=DEFAULT_NAME, help="name of the cluster (default: %(default)s)")
         made.set_defaults(run=run)
         return made
 
@@ -61,8 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     images.set_defaults(run=_build_image)
     load = command("load-image", _load_image, "Give images to the real node, building those that are named.")
     load.add_argument("images", nargs="+", metavar="NAME|FILE", help="name in an image.toml, or an OCI archive")
-    kubectl = command("kubectl", _kubectl, "Run the cluster's own kubectl.")
-    kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
+    kubectl = commands.add_parser("kubectl", help="Run the cluster's own kubectl: devcluster kubectl [--name NAME] ...")
+    kubectl.set_defaults(run=lambda _parsed: _kubectl([]))
     watcher = commands.add_parser("watch")
     watcher.add_argument("--name", required=True)
     watcher.add_argument("--home", type=Path, required=True)
@@ -139,6 +146,17 @@ def _load_image(parsed: argparse.Namespace) -> None:
         sys.stdout.write(f"{image.reference}\n")
 
 
-def _kubectl(parsed: argparse.Namespace) -> None:
-    command = Cluster.find(parsed.name).kubectl_command(*parsed.arguments)
+def _kubectl(arguments: Sequence[str]) -> None:
+    name, rest = split_name(arguments)
+    command = Cluster.find(name).kubectl_command(*rest)
     os.execv(command[0], command)  # noqa: S606  # replaces this process, so that signals and terminals just work
+
+
+def split_name(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The cluster's name, if these arguments begin with it, and the rest, which is kubectl's."""
+    first, *rest = [*arguments, ""]
+    if first == "--name" and len(arguments) > 1:
+        return rest[0], list(arguments[2:])
+    if first.startswith("--name="):
+        return first.removeprefix("--name="), list(arguments[1:])
+    return DEFAULT_NAME, list(arguments)
