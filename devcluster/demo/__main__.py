@@ -35,7 +35,7 @@ def main() -> int:
                 install(target)
             story = asyncio.run(play(target, progress))
     except (DevClusterError, TimeoutError) as error:
-        progress.note(f"[red]error:[/] {error}")
+        progress.note(f"error: {error}")
         return 1
     summary = report.write(parsed.out, story.utterances, story.timeline, story.marks)
     progress.note(json.dumps(summary, indent=2))
@@ -44,9 +44,9 @@ def main() -> int:
     )
     progress.note(f"Simulated: {summary['simulated']}. Real: Kubernetes, Triton, ONNX Runtime, the speech.")
     if summary["failed"]:
-        progress.note(f"[red]{summary['failed']} of {summary['requests']} requests failed.[/]")
+        progress.note(f"{summary['failed']} of {summary['requests']} requests failed.")
         return 1
-    progress.note(f"[green]{summary['requests']} requests, none failed.[/]")
+    progress.note(f"{summary['requests']} requests, none failed.")
     return 0
 
 
