@@ -16,6 +16,7 @@ import random
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -64,6 +65,7 @@ WORDS = (
     "7:30 pm",
     "$9.99",
 )
+IMAGES = {"cpu": ["cosyvoice-runtime-cpu"], "triton": ["cosyvoice-runtime-gateway", "cosyvoice-triton-demo"]}
 MEMORY_REQUESTS = 1_000
 MEMORY_WARM = 200
 
@@ -75,11 +77,15 @@ class Series:
     rates: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     total: list[float] = field(default_factory=list)
+    cpu: float = 0.0
+    sound: float = 0.0
     errors: int = 0
 
-    def add(self, result: dict[str, Any]) -> None:
-        """One repetition."""
+    def add(self, result: dict[str, Any], cpu: float) -> None:
+        """One repetition, and the CPU seconds that the processes of this way took for it."""
         rows = result["rows"]
+        self.cpu += cpu
+        self.sound += sum(row[2] for row in rows)
         self.rates.append(sum(row[2] for row in rows) / result["wall"])
         self.first += [row[0] * 1e3 for row in rows]
         self.total += [row[1] * 1e3 for row in rows]
@@ -92,6 +98,7 @@ class Series:
             "throughput_ratio": round(statistics.median(ratios), 3),
             "throughput_ratio_range": [round(ratios[0], 3), round(ratios[-1], 3)],
             "audio_seconds_per_second": round(statistics.median(self.rates), 1),
+            "cpu_ms_per_audio_second": round(self.cpu / self.sound * 1e3, 2),
             "first_audio_p50_ms": percentile(self.first, 50),
             "first_audio_p95_ms": percentile(self.first, 95),
             "total_p50_ms": percentile(self.total, 50),
@@ -166,7 +173,20 @@ def make_plan(repetitions: int, *, quick: bool) -> Plan:
     return Plan(repetitions, requests)
 
 
-async def compare(servers: dict[str, Gateway], plan: Plan, client: LoadClient) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class Pod:
+    """One way through a server, with all processes of its pod."""
+
+    gateway: Gateway
+    processes: tuple[psutil.Process, ...]
+
+
+def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
+    """CPU time that processes have taken so far: it says what a way costs, whatever else the machine does."""
+    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
+
+
+async def compare(servers: dict[str, Pod], plan: Plan, client: LoadClient) -> dict[str, dict[str, Any]]:
     """The ways take turns; gives a summary by way, concurrency and kind of text."""
     yardstick = await asyncio.to_thread(InProcess)
     try:
@@ -177,12 +197,14 @@ async def compare(servers: dict[str, Gateway], plan: Plan, client: LoadClient) -
                 texts = plan.texts(kind, concurrency)
                 for repetition in range(plan.repetitions + 1):
                     for name, one in series.items():
+                        processes = yardstick.processes() if name == "in-process" else servers[name].processes
+                        before = cpu_seconds(processes)
                         if name == "in-process":
                             measured = await asyncio.to_thread(yardstick.drive, concurrency, texts)
                         else:
-                            measured = await client.drive(servers[name].port, concurrency, texts)
+                            measured = await client.drive(servers[name].gateway.port, concurrency, texts)
                         if repetition:  # the first one warms caches, clocks and arenas
-                            one.add(measured)
+                            one.add(measured, cpu_seconds(processes) - before)
                 for name, one in series.items():
                     results[name].setdefault(str(concurrency), {})[kind] = one.summary(series["in-process"])
                 line = ", ".join(
@@ -199,7 +221,7 @@ def memory(processes: Sequence[psutil.Process]) -> float:
     return sum(process.memory_full_info().pss for process in processes) / 1e6
 
 
-async def memory_slope(server: Gateway, others: Sequence[psutil.Process], client: LoadClient) -> dict[str, float]:
+async def memory_slope(pod: Pod, client: LoadClient) -> dict[str, float]:
     """Growth in MB over 1,000 requests of every length, fitted to what comes after a warm-up."""
     rng = random.Random(7)
 
@@ -210,13 +232,12 @@ async def memory_slope(server: Gateway, others: Sequence[psutil.Process], client
         ]
         return ". ".join(sentences) + "."
 
-    processes = [psutil.Process(server.pid), *server.workers(), *others]
-    await client.drive(server.port, 4, [text() for _ in range(MEMORY_WARM)])
-    points = [memory(processes)]
+    await client.drive(pod.gateway.port, 4, [text() for _ in range(MEMORY_WARM)])
+    points = [memory(pod.processes)]
     step = MEMORY_REQUESTS // 20
     for _ in range(20):
-        await client.drive(server.port, 4, [text() for _ in range(step)])
-        points.append(memory(processes))
+        await client.drive(pod.gateway.port, 4, [text() for _ in range(step)])
+        points.append(memory(pod.processes))
     slope = float(np.polyfit(np.arange(len(points)) * step, points, 1)[0]) * 1000
     return {
         "rss_slope_mb_per_1000": round(slope, 1),
@@ -226,21 +247,30 @@ async def memory_slope(server: Gateway, others: Sequence[psutil.Process], client
     }
 
 
-async def starts(folder: Path, settings: dict[str, Any], count: int, image_triton: Path | None) -> dict[str, float]:
-    """Medians over several starts of the whole pod: load seconds, and the first answer after it is ready."""
+async def start_pod(name: str, folder: Path, root: Path | None, stack: AsyncExitStack) -> Pod:
+    """Start a pod's processes, to run until the stack is closed."""
+    if name == "cpu":
+        server = await stack.enter_async_context(gateway(folder))
+        return Pod(server, (psutil.Process(server.pid), *server.workers()))
+    assert root is not None
+    triton = TritonServer(root, folder / f"triton-{name}.log")
+    stack.callback(triton.kill)
+    triton.start()
+    await triton.ready()
+    server = await stack.enter_async_context(gateway(folder, **triton.settings))
+    assert triton.process is not None
+    return Pod(server, (psutil.Process(server.pid), psutil.Process(triton.process.pid), *triton.stubs()))
+
+
+async def starts(name: str, folder: Path, root: Path | None, count: int) -> dict[str, float]:
+    """Medians over several starts of the pod: load seconds, and the first answer after it is ready."""
     loads, firsts, readies = [], [], []
-    for number in range(count):
+    for _ in range(count):
         async with AsyncExitStack() as stack:
-            if image_triton is not None:
-                server = TritonServer(image_triton, folder / f"triton-start-{number}.log")
-                stack.callback(server.kill)
-                server.start()
-                await server.ready()
-                settings = server.settings
-            one = await stack.enter_async_context(gateway(folder, **settings))
-            begun = asyncio.get_running_loop().time()
+            one = (await start_pod(name, folder, root, stack)).gateway
+            begun = time.perf_counter()
             answer = await one.speak("This is the first answer after the load.")
-            firsts.append((asyncio.get_running_loop().time() - begun) * 1e3)
+            firsts.append((time.perf_counter() - begun) * 1e3)
             assert answer.status_code == 200
             loads.append(float((await one.status())["loadSeconds"]))
             readies.append(one.ready_seconds)
@@ -253,45 +283,30 @@ async def starts(folder: Path, settings: dict[str, Any], count: int, image_trito
 
 async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """The whole run."""
-    progress = ConsoleProgress()
     backends = arguments.backends.split(",")
     if "triton" in backends and not namespaces_work():
         print("Triton is left out: this machine gives no mount namespaces (run as root)", file=sys.stderr)
         backends.remove("triton")
-    names = {"cpu": ["cosyvoice-runtime-cpu"], "triton": ["cosyvoice-runtime-gateway", "cosyvoice-triton-demo"]}
-    images = {name: [load_source(image, progress) for image in names[name]] for name in backends}
-    sizes = {name: round(sum(image.archive.stat().st_size for image in many) / 1e6, 1) for name, many in images.items()}
+    progress = ConsoleProgress()
+    images = {name: [load_source(image, progress) for image in IMAGES[name]] for name in backends}
+    facts: dict[str, dict[str, Any]] = {
+        name: {"image_mb": round(sum(image.archive.stat().st_size for image in many) / 1e6, 1)}
+        for name, many in images.items()
+    }
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perf-runtime-")))
-        root = unpack(images["triton"][1].archive, folder / "root") if "triton" in backends else None
-        facts: dict[str, dict[str, Any]] = {}
+        root = unpack(images["triton"][-1].archive, folder / "root") if "triton" in backends else None
         for name in backends:
             print(f"Starting {name} {arguments.starts} times", flush=True)
-            started = await starts(folder, {}, arguments.starts, root if name == "triton" else None)
-            facts[name] = {"image_mb": sizes[name], **started}
-        servers: dict[str, Gateway] = {}
-        others: dict[str, list[psutil.Process]] = {"cpu": [], "triton": []}
-        for name in backends:
-            settings: dict[str, Any] = {}
-            if name == "triton":
-                assert root is not None
-                triton = TritonServer(root, folder / "triton.log")
-                stack.callback(triton.kill)
-                triton.start()
-                await triton.ready()
-                settings = triton.settings
-                assert triton.process is not None
-                main = psutil.Process(triton.process.pid)
-                others[name] = [main, *triton.stubs()]
-            servers[name] = await stack.enter_async_context(gateway(folder, log_level="info", **settings))
+            facts[name] |= await starts(name, folder, root, arguments.starts)
+        pods = {name: await start_pod(name, folder, root, stack) for name in backends}
         client = await LoadClient.start()
         stack.push_async_callback(client.stop)
-        print("Comparing", flush=True)
-        compared = await compare(servers, make_plan(arguments.repetitions, quick=arguments.quick), client)
-        for name in backends:
-            if not arguments.quick:
-                print(f"Memory of {name} over {MEMORY_REQUESTS} requests", flush=True)
-                facts[name] |= await memory_slope(servers[name], others[name], client)
+        print("Comparing; the ways take turns", flush=True)
+        compared = await compare(pods, make_plan(arguments.repetitions, quick=arguments.quick), client)
+        for name in () if arguments.quick else backends:
+            print(f"Memory of {name} over {MEMORY_REQUESTS} requests", flush=True)
+            facts[name] |= await memory_slope(pods[name], client)
     return {"compared": compared, "facts": facts}
 
 

@@ -11,8 +11,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
+
+import psutil
 
 SAMPLE_RATE = 24_000
 
@@ -35,6 +38,32 @@ def serve() -> None:
         print(json.dumps((first, time.perf_counter() - begun, samples / SAMPLE_RATE)), flush=True)
 
 
+class Turnstile:
+    """Hands out what is free in the order of asking: a plain queue lets those in that are just passing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: deque[subprocess.Popen[str]] = deque()
+        self._waiting: deque[queue.SimpleQueue[subprocess.Popen[str]]] = deque()
+
+    def get(self) -> subprocess.Popen[str]:
+        """Wait for one."""
+        mine: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+        with self._lock:
+            if self._free:
+                return self._free.popleft()
+            self._waiting.append(mine)
+        return mine.get()
+
+    def put(self, process: subprocess.Popen[str]) -> None:
+        """Give one back."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().put(process)
+            else:
+                self._free.append(process)
+
+
 class InProcess:
     """Two such processes behind a queue: a caller takes the one that is free first."""
 
@@ -44,7 +73,7 @@ class InProcess:
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for _ in range(processes)
         ]
-        self._free: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+        self._free = Turnstile()
         for process in self._processes:
             assert process.stdout is not None
             assert process.stdout.readline().strip() == "ready"
@@ -84,6 +113,10 @@ class InProcess:
         first, _, seconds = json.loads(process.stdout.readline())
         self._free.put(process)
         return waited + first, time.perf_counter() - begun, seconds
+
+    def processes(self) -> list[psutil.Process]:
+        """The two, for their CPU time."""
+        return [psutil.Process(process.pid) for process in self._processes]
 
     def close(self) -> None:
         """End the processes."""

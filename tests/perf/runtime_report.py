@@ -52,6 +52,7 @@ def speed_table(results: dict[str, Any]) -> str:
         "way",
         "of in-process (range)",
         "audio s/s",
+        "CPU ms per audio s",
         "first audio p50, ms",
         "p95",
         "total p50, ms",
@@ -68,6 +69,7 @@ def speed_table(results: dict[str, Any]) -> str:
                 ratio = "1" if name == "in-process" else f"{figures['throughput_ratio']:.2f} ({low:.2f}–{high:.2f})"
                 keys = (
                     "audio_seconds_per_second",
+                    "cpu_ms_per_audio_second",
                     "first_audio_p50_ms",
                     "first_audio_p95_ms",
                     "total_p50_ms",
