@@ -77,6 +77,8 @@ class Cluster:
             asked = f"fake GPUs {wanted_gpus}"
         elif options.wants_kwok and not state.kwok:
             asked = "simulated nodes"
+        elif missing := [str(file) for file in options.kwok_files if str(file.resolve()) not in state.node_files]:
+            asked = f"the simulated nodes of {', '.join(missing)}"
         else:
             return
         raise DevClusterError(

@@ -159,6 +159,8 @@ def start_kwok(launcher: Launcher, api: Api, options: Options) -> None:
         if "kwok" not in launcher.state.processes:
             _start_kwok_process(launcher)
         launcher.wait(lambda: kwok.as_given(api, nodes), f"{len(nodes)} simulated nodes")
+        launcher.state.node_files += [str(file.resolve()) for file in options.kwok_files]
+        launcher.state.save(launcher.paths)
 
 
 def _start_kwok_process(launcher: Launcher) -> None:

@@ -24,6 +24,7 @@ class ClusterState:
     real_node: bool = False
     fake_gpus: str = ""
     kwok: bool = False
+    node_files: list[str] = field(default_factory=list)
     server: str = ""
     sysctls: dict[str, str] = field(default_factory=dict)  # the values from before the cluster
     cgroups_ours: bool = False  # whether no other containerd had cgroups when the cluster came up

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from devcluster import Cluster, DevClusterError, Options
 from tests.cluster import GPU_NODES, apply, eventually, get, kubectl
 
 
@@ -10,6 +16,15 @@ def test_two_control_planes_stand_side_by_side_and_share_nothing(make_cluster, c
     kubectl(other, "create", "namespace", "only-here")
     assert "only-here" in kubectl(other, "get", "namespaces")
     assert "only-here" not in kubectl(control_plane, "get", "namespaces")
+
+
+def test_up_of_a_running_cluster_refuses_what_it_does_not_have(gpu_cluster):
+    options = Options(gpu_cluster.name, node=False, home=gpu_cluster.paths.home, kwok_files=(GPU_NODES,))
+    assert Cluster.up(options).paths == gpu_cluster.paths
+    with pytest.raises(DevClusterError, match=r"without the simulated nodes of other\.yaml"):
+        Cluster.up(replace(options, kwok_files=(Path("other.yaml"),)))
+    with pytest.raises(DevClusterError, match="without a real node"):
+        Cluster.up(replace(options, node=True))
 
 
 def test_a_pod_for_a_gpu_runs_on_the_simulated_node_that_has_it(gpu_cluster):

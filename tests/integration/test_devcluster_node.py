@@ -77,7 +77,7 @@ def service_ip(real_cluster, reference):
     apply(real_cluster, service, pod("plain", reference))
     kubectl(real_cluster, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/plain", "--timeout=60s")
     yield get(real_cluster, "-n", NAMESPACE, "service", "hello")["spec"]["clusterIP"]
-    kubectl(real_cluster, "delete", "namespace", NAMESPACE, "--wait=true")
+    kubectl(real_cluster, "delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def test_a_pod_answers_through_its_service_on_this_machine(service_ip):
