@@ -95,6 +95,7 @@ class _Operator:
             self._prober if settings.probes else _NoProbes(),
             PlanMetrics(metrics),
             config=settings.plan_config(),
+            blocked_retry=settings.blocked_retry,
             now=_now,
         )
         self._resync = Resync(

@@ -67,6 +67,9 @@ class Settings(BaseSettings):
         0.1, gt=0, description="Seconds until a failed reconcile is tried again; doubles with each failure."
     )
     retry_limit: float = Field(300.0, gt=0, description="Most seconds between two tries.")
+    blocked_retry: float = Field(
+        30.0, gt=0, description="Seconds until a child that something is in the way of is tried again."
+    )
     resync_interval: float = Field(300.0, gt=0, description="Seconds between two full lists.")
 
     request_timeout: float = Field(15.0, gt=0, description="Seconds for one request of the API server.")

@@ -16,8 +16,8 @@ from cosyvoice_operator.kube.errors import (
     UnavailableError,
 )
 
-# The operator only hears of objects with its own label, so nothing tells it when what is in the way goes away: it looks.
-BLOCKED_RETRY = 30.0
+TERMINATING_RETRY = 30.0
+"""Seconds until a namespace that is being deleted is looked at again; with it, its resources go too."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def retry_for(error: BaseException) -> Retry:
         case ConflictError():
             retry = Retry("Conflict", expected=True)
         case ForbiddenError() if error.terminating:
-            retry = Retry("NamespaceTerminating", BLOCKED_RETRY, expected=True)
+            retry = Retry("NamespaceTerminating", TERMINATING_RETRY, expected=True)
         case NotFoundError():
             retry = Retry("NotFound", expected=True)
         case UnavailableError():

@@ -13,17 +13,17 @@ from datetime import datetime
 from typing import Protocol
 
 from cosyvoice_operator.core.children import ChildParams, ObjectRef
-from cosyvoice_operator.core.diff import needs_apply, status_differs
+from cosyvoice_operator.core.diff import needs_apply, status_differs, status_patch
 from cosyvoice_operator.core.errors import Blocked, Invalid
 from cosyvoice_operator.core.model import Json, Plan, PlanConfig, ProbeTarget
 from cosyvoice_operator.core.naming import MANAGER
 from cosyvoice_operator.core.plan import make_plan, stalled_plan
-from cosyvoice_operator.engine.failures import BLOCKED_RETRY, blocked_by, name_conflict
+from cosyvoice_operator.engine.failures import blocked_by, name_conflict
 from cosyvoice_operator.engine.store import OWNER, Entry, Key, Store, is_controlled_by
 from cosyvoice_operator.kube.client import KubeClient
 from cosyvoice_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from cosyvoice_operator.kube.events import EventWriter
-from cosyvoice_operator.kube.mergepatch import merge_patch
+from cosyvoice_operator.kube.ownership import owns
 from cosyvoice_operator.kube.resources import COSYVOICE_DEPLOYMENT, child_resource
 from cosyvoice_operator.render import render
 
@@ -62,7 +62,19 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """Makes the cluster match one resource at a time. It remembers nothing but the store."""
+    """Makes the cluster match one resource at a time. It remembers nothing but the store.
+
+    Attributes:
+        store: What is known, and where the answers of writes go.
+        client: Writes.
+        events: Tells of transitions.
+        probes: Told which pods' reports are wanted.
+        observer: Told of each plan.
+        config: Settings that planning depends on.
+        blocked_retry: Seconds until a child that something is in the way of is tried again: the operator hears of objects with its own
+            label only, so nothing tells it when that goes away.
+        now: The wall clock.
+    """
 
     store: Store
     client: KubeClient
@@ -70,6 +82,7 @@ class Reconciler:
     probes: Probes
     observer: PlanObserver
     config: PlanConfig
+    blocked_retry: float
     now: Callable[[], datetime]
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -85,7 +98,7 @@ class Reconciler:
             self.observer.observe_plan(key, None, None)
             return Outcome("gone")
         plan, invalid = self._plan(key)
-        pending = _Writes()
+        pending = _Writes(self.blocked_retry)
         if not invalid:
             await self._apply_children(owner, plan, pending)
             if tuple(pending.blocked) != self.store.blocked.get(key, ()):
@@ -137,7 +150,7 @@ class Reconciler:
 
     async def _update(self, params: ChildParams, entry: Entry, pending: _Writes) -> None:
         body = render(params)
-        if needs_apply(body, entry.obj, MANAGER):
+        if needs_apply(body, entry.obj, MANAGER) or not owns(body, entry.obj, MANAGER):
             try:
                 answer = await self.client.apply(child_resource(params.kind), body, entry.uid)
             except ConflictError:
@@ -158,7 +171,7 @@ class Reconciler:
             if live is None:
                 raise
             if is_controlled_by(live, owner["metadata"]["uid"]):
-                self.store.update(params.kind, live)
+                self.store.confirm(params.kind, live)
                 raise conflict from None
             self._refuse(owner, params.ref, live, pending)
             return
@@ -179,7 +192,7 @@ class Reconciler:
         if live is None:
             self.store.forget_object(ref)
         else:
-            self.store.update(ref.kind, live)
+            self.store.confirm(ref.kind, live)
 
     async def _delete_unwanted(self, key: Key, owner: Json, plan: Plan, pending: _Writes) -> None:
         wanted = {params.ref for params in plan.children} | plan.keep
@@ -206,7 +219,7 @@ class Reconciler:
         if not status_differs(live, plan.status):
             return
         try:
-            answer = await self.client.patch_status(COSYVOICE_DEPLOYMENT, *key, merge_patch(live, plan.status))
+            answer = await self.client.patch_status(COSYVOICE_DEPLOYMENT, *key, status_patch(live, plan.status))
         except NotFoundError:
             return  # deleted meanwhile; its own event says so
         pending.count += 1
@@ -216,15 +229,16 @@ class Reconciler:
 class _Writes:
     """What one reconcile did, and what stood in its way."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocked_retry: float) -> None:
         self.count = 0
+        self._blocked_retry = blocked_retry
         self.blocked: list[Blocked] = []
         self.retry: ApiError | None = None
         self._look: float | None = None
 
     def block(self, blocked: Blocked) -> None:
         self.blocked.append(blocked)
-        self.look_again(BLOCKED_RETRY)
+        self.look_again(self._blocked_retry)
 
     def look_again(self, seconds: float) -> None:
         self._look = self.earliest(seconds)

@@ -97,6 +97,16 @@ class Store:
         self._link(where, entry)
         return frozenset() if same else _keys(entry)
 
+    def confirm(self, kind: str, obj: Json) -> None:
+        """Take in an object that was read just now, whatever a watch has said.
+
+        To a watch with a label selector an object that lost the label is deleted, at the very version that it then has.
+        """
+        where = ident(kind, obj)
+        if self._gone.get(where, 0) <= int(obj["metadata"]["resourceVersion"]):
+            self._gone.pop(where, None)
+        self.update(kind, obj)
+
     def remove(self, kind: str, obj: Json) -> frozenset[Key] | None:
         """Take in that an object was deleted; see :meth:`update` for what it returns."""
         where = ident(kind, obj)

@@ -98,7 +98,12 @@ class KubeClient:
         query = {"limit": str(page)} | ({"labelSelector": resource.selector} if resource.selector else {})
         while True:
             answer = await self._request(_Request("list", resource, query=query))
-            yield answer.get("items") or [], int(answer["metadata"]["resourceVersion"])
+            # The server leaves these two out of the items of a list; with them an object is the same wherever it came from.
+            items = [
+                {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+                for item in answer.get("items") or ()
+            ]
+            yield items, int(answer["metadata"]["resourceVersion"])
             token = answer["metadata"].get("continue")
             if not token:
                 return

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cosyvoice_operator.core.children import ObjectRef
-from cosyvoice_operator.engine.failures import BLOCKED_RETRY, blocked_by, name_conflict, retry_for
+from cosyvoice_operator.engine.failures import TERMINATING_RETRY, blocked_by, name_conflict, retry_for
 from cosyvoice_operator.kube.errors import (
     ApiError,
     Call,
@@ -110,7 +110,7 @@ class TestRetry:
         assert retry_for(answer(429)).after == 1.0
 
     def test_a_namespace_that_goes_away_is_left_in_peace(self) -> None:
-        assert retry_for(answer(403, causes=[{"reason": "NamespaceTerminating"}])).after == BLOCKED_RETRY
+        assert retry_for(answer(403, causes=[{"reason": "NamespaceTerminating"}])).after == TERMINATING_RETRY
 
     @pytest.mark.parametrize("status", [409, 500])
     def test_other_errors_are_tried_again_with_growing_delays(self, status: int) -> None:

@@ -56,6 +56,12 @@ class TestOrder:
         assert store.remove("Deployment", child(version=8, uid="first")) == NOBODY
         assert store.child(DEPLOYMENT).uid == "second"
 
+    def test_an_object_that_only_lost_its_label_is_taken_in_again_once_it_was_read(self, store: Store) -> None:
+        store.update("Deployment", child(version=5))
+        store.remove("Deployment", child(version=8))
+        store.confirm("Deployment", child(version=8))
+        assert store.child(DEPLOYMENT).version == 8
+
     def test_an_object_made_again_after_its_deletion_is_taken_in(self, store: Store) -> None:
         store.update("Deployment", child(version=5))
         store.remove("Deployment", child(version=8))
