@@ -8,12 +8,13 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from devcluster import current
 from devcluster.demo import report
 from devcluster.demo.install import install
-from devcluster.demo.scenario import play
+from devcluster.demo.scenario import clean_up, play
 from devcluster.demo.target import Target, own_machine, users_cluster
 from devcluster.errors import DevClusterError
 from devcluster.progress import ConsoleProgress, Progress
@@ -52,8 +53,19 @@ def main() -> int:
 
 def _target(progress: Progress, *, keep: bool) -> contextlib.AbstractContextManager[Target]:
     if current.wanted():
-        return users_cluster()
+        return _cleaned_up(progress)
     return own_machine("demo", progress, keep=keep)
+
+
+@contextlib.contextmanager
+def _cleaned_up(progress: Progress) -> Iterator[Target]:
+    """Give the user's own cluster, and leave nothing of the story in it."""
+    with users_cluster() as target:
+        try:
+            yield target
+        finally:
+            with progress.step("Removing the demo's namespaces; the operator stays"):
+                clean_up(target)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,12 @@ async def _shortage(target: Target, watcher: Watcher, story: Story, progress: Pr
         await asyncio.sleep(4)
 
 
+def clean_up(target: Target) -> None:
+    """Remove what the story has left: its two namespaces and the other tenant's priority class. The operator stays."""
+    target.kubectl("delete", "namespace", NAMESPACE, "other-tenant", "--ignore-not-found", "--timeout=120s")
+    target.kubectl("delete", "priorityclass", "other-tenant", "--ignore-not-found")
+
+
 def _serves_on(tier: str) -> Callable[[Moment], bool]:
     return lambda moment: moment.ready_units >= moment.units > 0 and moment.tier == tier
 

@@ -8,7 +8,7 @@ import wave
 from pathlib import Path
 
 from devcluster.demo import report
-from devcluster.demo.scenario import NAMESPACE, play
+from devcluster.demo.scenario import clean_up, play
 from devcluster.demo.speaker import sound_fault
 from devcluster.demo.target import OwnMachine
 from devcluster.progress import ConsoleProgress
@@ -20,7 +20,7 @@ def test_speech_survives_the_loss_of_every_gpu_and_returns_to_them_without_a_fai
     try:
         story = asyncio.run(play(target, ConsoleProgress()))
     finally:
-        target.kubectl("delete", "namespace", NAMESPACE, "other-tenant", "--timeout=120s", "--ignore-not-found")
+        clean_up(target)
     assert len(story.utterances) > 50
     assert [utterance.error for utterance in story.utterances if utterance.error] == []
     assert {utterance.tier for utterance in story.utterances} == {"gpu", "cpu"}
