@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from devcluster import packages
 from devcluster.errors import DevClusterError, MissingToolError
+from devcluster.imagespec import ImageSpec
 from devcluster.oci import copy_file
 from devcluster.paths import cache_home
 from devcluster.progress import Progress
-
-if TYPE_CHECKING:
-    from devcluster.images import ImageSpec
 
 MERGED = ("bin", "sbin", "lib", "lib64")
 # Of no use to a program; licences (copyright files) stay.
@@ -28,12 +24,6 @@ NEVER = (
     "usr/share/doc/*/changelog*", "usr/share/doc/*/NEWS*", "usr/share/doc/*/README*", "usr/share/doc/*/examples",
     "etc/skel", "etc/cron.d", "etc/logrotate.d",
 )  # fmt: skip
-
-
-def python_version(debs: Iterable[str]) -> str:
-    """Version of the Python among Debian packages, empty without one."""
-    found = [match[1] for name in debs if (match := re.fullmatch(r"python(3\.\d+)-minimal", name))]
-    return found[0] if found else ""
 
 
 def project_files(root: Path) -> Iterator[Path]:

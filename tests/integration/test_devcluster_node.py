@@ -8,7 +8,8 @@ import urllib.request
 
 import pytest
 
-from devcluster.images import build_image, read_spec
+from devcluster.images import build_image
+from devcluster.imagespec import read_spec
 from devcluster.progress import ConsoleProgress
 from tests.cluster import FIXTURES, apply, eventually, get, kubectl
 

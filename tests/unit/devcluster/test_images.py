@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from devcluster import DevClusterError, images, rootfs
+from devcluster import DevClusterError, images, imagespec
 from devcluster.progress import SilentProgress
 
 SPEC = """
@@ -40,7 +40,7 @@ def project(tmp_path):
 
 
 def build(project):
-    return images.build_image(images.read_spec(project / "image.toml"), SilentProgress(), project)
+    return images.build_image(imagespec.read_spec(project / "image.toml"), SilentProgress(), project)
 
 
 def layers(image, tmp_path):
@@ -104,7 +104,7 @@ def test_a_wrong_description_is_refused_with_what_is_wrong(tmp_path, text, messa
     file = tmp_path / "image.toml"
     file.write_text(text)
     with pytest.raises(DevClusterError, match=message):
-        images.read_spec(file)
+        imagespec.read_spec(file)
 
 
 def test_a_source_that_is_missing_is_named(project):
@@ -116,11 +116,11 @@ def test_a_source_that_is_missing_is_named(project):
 
 
 def test_descriptions_are_found_by_the_name_of_their_image(project):
-    assert images.find_specs(project.parent) == {"tiny": project / "image.toml"}
+    assert imagespec.find_specs(project.parent) == {"tiny": project / "image.toml"}
     with pytest.raises(DevClusterError, match="no image named tinny"):
         images.load_source("tinny", SilentProgress())
 
 
 def test_the_version_of_python_is_read_from_the_packages():
-    assert rootfs.python_version(["libc6", "python3.11-minimal", "python3.11"]) == "3.11"
-    assert rootfs.python_version(["libpython3.11-minimal"]) == ""
+    assert imagespec.python_version(["libc6", "python3.11-minimal", "python3.11"]) == "3.11"
+    assert imagespec.python_version(["libpython3.11-minimal"]) == ""
