@@ -15,7 +15,8 @@ from rich.table import Table
 from devcluster import controlplane
 from devcluster.cluster import Cluster, clusters, down
 from devcluster.errors import DevClusterError
-from devcluster.images import find_specs, load_source
+from devcluster.images import load_source
+from devcluster.imagespec import find_specs
 from devcluster.options import FakeGpus, Options
 from devcluster.paths import state_home
 from devcluster.progress import ConsoleProgress
@@ -153,10 +154,13 @@ def _kubectl(arguments: Sequence[str]) -> None:
 
 
 def split_name(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The cluster's name, if these arguments begin with it, and the rest, which is kubectl's."""
-    first, *rest = [*arguments, ""]
-    if first == "--name" and len(arguments) > 1:
-        return rest[0], list(arguments[2:])
-    if first.startswith("--name="):
-        return first.removeprefix("--name="), list(arguments[1:])
-    return DEFAULT_NAME, list(arguments)
+    """The cluster's name, if these arguments begin with it, and the rest, which is kubectl's.
+
+    A `--` between the two ends our own options, as people are used to; a later one (of `kubectl exec`) is kubectl's.
+    """
+    name, rest = DEFAULT_NAME, list(arguments)
+    if rest[:1] == ["--name"] and len(rest) > 1:
+        name, rest = rest[1], rest[2:]
+    elif rest and rest[0].startswith("--name="):
+        name, rest = rest[0].removeprefix("--name="), rest[1:]
+    return name, rest[1:] if rest[:1] == ["--"] else rest

@@ -15,6 +15,10 @@ from devcluster.cli import main, split_name
         (["--name", "demo", "-n", "x", "get"], "demo", ["-n", "x", "get"]),
         (["--name=demo", "get"], "demo", ["get"]),
         (["get", "--name", "x"], "default", ["get", "--name", "x"]),
+        (["--", "get", "pods"], "default", ["get", "pods"]),
+        (["--name", "demo", "--", "get", "pods"], "demo", ["get", "pods"]),
+        (["exec", "pod", "--", "ls"], "default", ["exec", "pod", "--", "ls"]),
+        (["--", "exec", "pod", "--", "ls"], "default", ["exec", "pod", "--", "ls"]),
     ],
 )
 def test_kubectl_gets_all_arguments_but_a_leading_name(arguments, name, rest):
