@@ -26,6 +26,10 @@ from cosyvoice_operator.core.rollout import surge
 TRITON_GRPC = "127.0.0.1:8001"
 TRITON_METRICS = "http://127.0.0.1:8002/metrics"
 
+LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+LOST_NODE_SECONDS = 60
+"""How long pods stay on a node that does not answer; they hold nothing that would be lost with them."""
+
 
 def build_children(
     owner: Json, spec: EffectiveSpec, views: Sequence[PoolView], allocation: Allocation
@@ -44,8 +48,20 @@ def build_children(
     return (
         ServiceAccountParams(who, service_account_name(who.name), labels, selector),
         ServiceParams(who, who.name, labels, selector),
-        DisruptionBudgetParams(who, who.name, labels, selector),
+        DisruptionBudgetParams(who, who.name, labels, selector, max_unavailable=1 + _replaced(views, allocation)),
         *pools,
+    )
+
+
+def _replaced(views: Sequence[PoolView], allocation: Allocation) -> int:
+    """Count pods that aren't ready and that other pools stand in for.
+
+    The budget must not count them as lost: with the one pod that waits for a GPU no node could be drained as long as the shortage lasts.
+    """
+    return sum(
+        max(0, share.pods - len(view.ready))
+        for view, share in zip(views, allocation.pools, strict=True)
+        if share.failed_over
     )
 
 
@@ -97,7 +113,10 @@ def _gateway_env(spec: EffectiveSpec, pool: Pool) -> list[Mapping[str, object]]:
         "POOL": pool.name,
         "EXECUTION_PROVIDER": pool.tier.execution_provider.value,
         "WARMUP_REQUESTS": str(spec.runtime.warmup_requests),
-        "DRAIN_SECONDS": f"{spec.runtime.drain_timeout.total_seconds():g}",
+        # How long the gateway holds a backend for one that is still loading; without it a slow load is restarted early.
+        "LOAD_TIMEOUT": f"{spec.runtime.load_timeout.total_seconds():.15g}",
+        # The gateway takes no zero, and a second to end is what the kubelet gives at least.
+        "DRAIN_SECONDS": f"{max(1.0, spec.runtime.drain_timeout.total_seconds()):.15g}",
     }
     if pool.tier.backend == Backend.TRITON:
         values |= {"TRITON_URL": TRITON_GRPC, "TRITON_METRICS_URL": TRITON_METRICS}
@@ -115,5 +134,13 @@ def _amounts(resources: EffectiveResources) -> Mapping[str, Mapping[str, str]]:
 
 def _tolerations(spec: EffectiveSpec, pool: Pool) -> tuple[Mapping[str, object], ...]:
     wanted = tuple(toleration.to_json() for toleration in spec.scheduling.tolerations or ())
+    named = {toleration.get("key") for toleration in wanted}
+    # Left out, the API server writes five minutes: so long would the units of a dead node be missing before their pods are replaced.
+    lost = tuple(
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_SECONDS}
+        for key in LOST_NODE_TAINTS
+        if not named & {key, None}
+    )
     # Clouds taint GPU nodes with the resource's name, so that only pods that need a GPU land there.
-    return (*wanted, {"key": pool.tier.gpu.resource, "operator": "Exists"}) if pool.tier.gpu else wanted
+    gpu = ({"key": pool.tier.gpu.resource, "operator": "Exists"},) if pool.tier.gpu else ()
+    return (*wanted, *gpu, *lost)

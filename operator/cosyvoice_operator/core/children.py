@@ -65,9 +65,15 @@ class ServiceParams(ChildParams):
 
 @dataclass(frozen=True)
 class DisruptionBudgetParams(ChildParams):
-    """One budget over all pools: a drain takes one pod at a time, whatever tier it is on."""
+    """One budget over all pools: a drain takes one pod at a time, whatever tier it is on.
+
+    Attributes:
+        max_unavailable: Pods that may be unready before a drain has to wait.
+    """
 
     kind = "PodDisruptionBudget"
+
+    max_unavailable: int
 
 
 @dataclass(frozen=True)

@@ -114,12 +114,13 @@ def no_such_gpu(facts: PoolFacts) -> Finding | None:
         return None
     if facts.supply.nodes:
         message = (
-            f"{facts.supply.nodes} node(s) have GPU type {facts.gpu_type}, but each is cordoned, not Ready, or has no "
+            f"{facts.supply.nodes} node(s) have GPU type {facts.gpu_type}, but each is cordoned, not Ready, under pressure, or has no "
             f"allocatable {facts.resource}. Check the nodes and the device plugin."
         )
         return Finding(PoolState.NO_SUCH_GPU, "NoUsableNode", message)
+    which = f"GPU type {facts.gpu_type} with {facts.resource}" if facts.gpu_type else f"a GPU ({facts.resource})"
     message = (
-        f"No node has GPU type {facts.gpu_type} with {facts.resource}. Add such a node, or change gpu.products of the tier; "
+        f"No node has {which}. Add such a node, or change gpu of the tier; "
         "`kubectl get nodes -L nvidia.com/gpu.product` lists what is there."
     )
     return Finding(PoolState.NO_SUCH_GPU, "NoSuchGPU", message)
@@ -167,7 +168,7 @@ def load_failed(facts: PoolFacts) -> Finding | None:
         if facts.previous is PoolState.LOAD_FAILED and pod.starting and pod.restarts:
             message = f"Pod {pod.name} is not ready after {pod.restarts} restart(s). See `kubectl logs {pod.name} --previous`."
             return Finding(PoolState.LOAD_FAILED, "CrashLoop", message)
-        if pod.starting and pod.started and facts.now - pod.started > facts.load_timeout:
+        if pod.starting and pod.loading_since and facts.now - pod.loading_since > facts.load_timeout:
             message = (
                 f"Pod {pod.name} is not ready after {int(facts.load_timeout.total_seconds())} s (runtime.loadTimeout). "
                 f"See `kubectl logs {pod.name} --all-containers`."

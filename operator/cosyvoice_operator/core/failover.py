@@ -43,6 +43,7 @@ class PoolObservation:
         active_since: When ``desired`` last rose from nothing; None while it is nothing.
         short_since: When the shortage that lasts now began; None without one.
         trims: Whether the shortage leaves pods waiting for a node, so that all but one of them are withdrawn.
+        outgoing: Ready pods whose successor in a rollout waits for their GPU: they must make way, so they don't count as lasting.
     """
 
     pods_per_unit: int
@@ -52,6 +53,7 @@ class PoolObservation:
     active_since: datetime | None = None
     short_since: datetime | None = None
     trims: bool = False
+    outgoing: int = 0
 
     def ready_units(self) -> int:
         """Whole units that are ready."""
@@ -60,6 +62,10 @@ class PoolObservation:
     def proved_units(self, before: datetime) -> int:
         """Whole units whose pods have all been ready since ``before`` at the latest."""
         return sum(since <= before for since in self.ready_since) // self.pods_per_unit
+
+    def lasting_units(self) -> int:
+        """Whole units that are ready and need not make way."""
+        return (len(self.ready_since) - self.outgoing) // self.pods_per_unit
 
     def held_units(self) -> int:
         """Units that were asked for, counting a begun one as whole."""
@@ -110,7 +116,7 @@ def allocate(units: int, pools: Sequence[PoolObservation], timing: Timing, now: 
             failed_over = above_failed_over or now >= pool.short_since + timing.after
             above_failed_over |= failed_over
         assignments.append(_assign(pool, target, failed_over=failed_over, now=now))
-        expected -= min(pool.ready_units(), target) if failed_over else target
+        expected -= min(pool.lasting_units(), target) if failed_over else target
         unproved -= min(pool.proved_units(now - timing.recover_after), target)
     return Allocation(tuple(assignments), _first_after(now, looks))
 

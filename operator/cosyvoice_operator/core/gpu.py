@@ -17,6 +17,9 @@ DEFAULT_RESOURCE = "nvidia.com/gpu"
 _SHARED_SUFFIX = "-SHARED"
 _VENDOR_PREFIX = "NVIDIA-"
 
+# Pressure on a node, a network that isn't up, a machine that a cloud or its autoscaler is about to take away.
+_HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedByClusterAutoscaler")
+
 
 @dataclass(frozen=True, slots=True)
 class GPUOffer:
@@ -82,9 +85,15 @@ def parse_node(node: Mapping[str, Any]) -> NodeFacts:
     return NodeFacts(
         name=meta.get("name", ""),
         ready=conditions.get("Ready") == "True",
-        schedulable=not (node.get("spec") or {}).get("unschedulable", False),
+        schedulable=_schedulable(node.get("spec") or {}),
         offers=tuple(_offers(meta.get("labels") or {}, status.get("capacity") or {}, status.get("allocatable") or {})),
     )
+
+
+def _schedulable(spec: Mapping[str, Any]) -> bool:
+    """Tell whether new pods may come. A taint of Kubernetes' own tells of the node's health; any other is a matter of tolerations."""
+    ill = (taint for taint in spec.get("taints") or () if taint.get("key", "").startswith(_HEALTH_TAINTS))
+    return not spec.get("unschedulable", False) and all(taint.get("effect") == "PreferNoSchedule" for taint in ill)
 
 
 def _offers(

@@ -37,10 +37,11 @@ class PoolView:
 
     @property
     def ready(self) -> tuple[PodFacts, ...]:
-        """Pods that count as ready: none where the runtime computes on the wrong silicon."""
-        if self.facts.provider_mismatch:
-            return ()
-        return tuple(pod for pod in self.facts.live if pod.ready_since)
+        """Pods that count as ready: not those that compute on the wrong silicon."""
+        if self.facts.provider_mismatch and not self.reports:
+            return ()  # the last plan knew of such pods, and none has said yet that it isn't one
+        wrong = {pod.name for pod, report in self.reports if report.provider != self.facts.expected_provider}
+        return tuple(pod for pod in self.facts.live if pod.ready_since and pod.name not in wrong)
 
     @property
     def ready_units(self) -> int:
@@ -70,7 +71,18 @@ class PoolView:
             short_since=since if finding.state in SHORTAGES else None,
             # On a CPU pool the waiting pods stay: nothing below would replace them, and an autoscaler adds a node for each.
             trims=finding.state in TRIMMED and self.pool.supply is not None,
+            outgoing=self._outgoing(),
         )
+
+    def _outgoing(self) -> int:
+        """Count ready pods that a rollout can't replace before they are gone: the lone pod of a full GPU pool.
+
+        Pools of several pods give one up first, see :func:`rollout.surge`, so theirs are counted as they are.
+        """
+        if self.pool.supply is None or self.facts.desired != 1:
+            return 0
+        waiting = {pod.revision for pod in self.facts.live if pod.pending}
+        return sum(bool(waiting - {pod.revision}) for pod in self.ready)
 
     def model_load(self) -> ModelLoad | None:
         """Give the slowest load among the pods that report, else what the last plan knew."""
@@ -159,13 +171,17 @@ def _view(  # noqa: PLR0913, PLR0917 - one place that brings the facts of a pool
         if not pod.leaving and pod.report_key in snapshot.reports
     )
     asked_before = deployment["spec"].get("replicas", 0) if deployment else 0
+    if previous is not None:
+        # An operator that was killed after it wrote a Deployment and before it wrote the status: what got ready since then serves, and
+        # is held as if the status said so. Pods that aren't ready prove nothing: somebody may have scaled the Deployment by hand.
+        asked_before = max(previous.desired, min(asked_before, sum(pod.ready_since is not None for pod in pods)))
     facts = PoolFacts(
         name=pool.name,
         gpu_type=pool.gpu_type,
         resource=pool.resource,
         supply=pool.supply,
         pods=tuple(pods),
-        desired=asked_before if previous is None else previous.desired,
+        desired=asked_before,
         load_timeout=spec.runtime.load_timeout,
         expected_provider=pool.tier.execution_provider,
         provider=_provider(reports, pool.tier.execution_provider) or (previous.provider if previous and pods else None),

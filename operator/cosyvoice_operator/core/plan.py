@@ -42,8 +42,9 @@ def make_plan(snapshot: Snapshot, config: PlanConfig, now: datetime) -> Plan:
             "Use family Demo with source.embedded, or a version that builds engines."
         )
         raise Invalid(Reason.UNSUPPORTED_SOURCE, message)
-    previous = resource.status or CosyVoiceDeploymentStatus()
-    pools = expand(snapshot.owner["metadata"]["name"], spec, snapshot.nodes)
+    previous = _previous(snapshot.owner)
+    in_use = [(pool.tier, pool.gpu_type) for pool in previous.pools or () if pool.gpu_type and pool.desired]
+    pools = expand(snapshot.owner["metadata"]["name"], spec, snapshot.nodes, in_use)
     views, retired = observe(snapshot, spec, pools, {pool.name: pool for pool in previous.pools or ()}, now)
     allocation = _allocate(spec, views, now)
     outcomes = _outcomes(views, allocation, retired, previous)
@@ -69,7 +70,7 @@ def make_plan(snapshot: Snapshot, config: PlanConfig, now: datetime) -> Plan:
 def stalled_plan(snapshot: Snapshot, error: Invalid, now: datetime) -> Plan:
     """Leave everything as it is, and tell why in the status: a spec that can't be served takes nothing away from what serves."""
     meta = snapshot.owner["metadata"]
-    previous = CosyVoiceDeploymentStatus.model_validate(snapshot.owner.get("status") or {})
+    previous = _previous(snapshot.owner)
     old = {condition.type: condition for condition in previous.conditions or ()}
     ready = old.get(ConditionType.READY)
     judgements = [
@@ -92,9 +93,17 @@ def stalled_plan(snapshot: Snapshot, error: Invalid, now: datetime) -> Plan:
     )
 
 
+def _previous(owner: Json) -> CosyVoiceDeploymentStatus:
+    """Read the last status. One that can't be read (another release wrote it, or a person) must not end the service: it is written anew."""
+    try:
+        return CosyVoiceDeploymentStatus.model_validate(owner.get("status") or {})
+    except ValidationError:
+        return CosyVoiceDeploymentStatus()
+
+
 def _parse(owner: Json) -> CosyVoiceDeployment:
     try:
-        return CosyVoiceDeployment.parse(owner)
+        return CosyVoiceDeployment.parse({key: value for key, value in owner.items() if key != "status"})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -104,7 +113,12 @@ def _parse(owner: Json) -> CosyVoiceDeployment:
 def _allocate(spec: EffectiveSpec, views: Sequence[PoolView], now: datetime) -> Allocation:
     if spec.paused:
         held = (
-            Assignment(v.facts.desired // v.pool.tier.pods_per_unit, v.facts.desired, None, failed_over=False)
+            Assignment(
+                v.facts.desired // v.pool.tier.pods_per_unit,
+                v.facts.desired,
+                v.observation().active_since if v.facts.desired else None,
+                failed_over=False,
+            )
             for v in views
         )
         return Allocation(tuple(held), None)
@@ -174,7 +188,8 @@ def _retired_outcome(pool: RetiredPool, pods_per_unit: int) -> PoolOutcome:
         ready=pool.ready_pods,
         state=PoolState.SERVING if pool.ready_pods else PoolState.IDLE,
         reason="Retiring",
-        message="The spec no longer has this pool; it is removed when the others serve all units.",
+        message="The spec no longer has this pool; it is removed when the others serve all units. If they wait for the GPUs that it "
+        f"holds, delete Deployment {pool.deployment['metadata']['name']}.",
     )
     return PoolOutcome(status, rank=0, ready_units=pool.ready_pods // pods_per_unit, asked_units=0)
 
@@ -218,10 +233,10 @@ def _next_look(
         if pool.status.state in SHORTAGES and pool.status.since and not pool.failed_over
     ]
     looks += [
-        pod.started + spec.runtime.load_timeout
+        pod.loading_since + spec.runtime.load_timeout
         for view in views
         for pod in view.facts.live
-        if pod.starting and pod.started
+        if pod.starting and pod.loading_since
     ]
     due = [look for look in looks if look > now]
     return (min(due) - now).total_seconds() if due else None

@@ -45,7 +45,9 @@ class PodFacts:
         restarts: Restarts of all containers together.
         created: When the API server accepted it.
         started: When its first container now running was started; None before.
+        unready_since: When it was last ready; for a pod that never was, when it was first looked at. None while it is ready.
         leaving: Deleted, failed or finished: it never serves again.
+        revision: Which pod template it was made from.
         report_key: Changes whenever the gateway process does, and once more when it becomes ready, so that an old report is
             never taken for a new process, nor that of a start for that of a running one.
     """
@@ -60,13 +62,20 @@ class PodFacts:
     restarts: int
     created: datetime
     started: datetime | None
+    unready_since: datetime | None
     leaving: bool
+    revision: str
     report_key: str
 
     @property
     def pending(self) -> bool:
         """No node fits it now."""
         return not self.leaving and self.unschedulable is not None
+
+    @property
+    def loading_since(self) -> datetime | None:
+        """When its time to become ready began: with its containers, and again when it stopped being ready after weeks of service."""
+        return max(filter(None, (self.started, self.unready_since))) if self.started else None
 
     @property
     def starting(self) -> bool:
@@ -94,7 +103,11 @@ def parse_pod(pod: Mapping[str, Any]) -> PodFacts:
         restarts=sum(c.get("restartCount", 0) for c in containers),
         created=parse_time(meta["creationTimestamp"]),
         started=min(_started(containers), default=None),
+        unready_since=_transition(ready)
+        if ready.get("status") == "False" and ready.get("lastTransitionTime")
+        else None,
         leaving=leaving,
+        revision=(meta.get("labels") or {}).get("pod-template-hash", ""),
         report_key=f"{meta['uid']}/{gateway_restarts}/{'ready' if ready_since else 'starting'}",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from cosyvoice_operator.api.defaults import EffectiveGPU, EffectiveSpec, EffectiveTier
@@ -39,16 +39,32 @@ class Pool:
         return self.tier.gpu.resource if self.tier.gpu else "cpu"
 
 
-def expand(owner: str, spec: EffectiveSpec, nodes: Sequence[NodeFacts]) -> tuple[Pool, ...]:
-    """List the pools of a resource, first choice first."""
-    return tuple(pool for rank, tier in enumerate(spec.tiers) for pool in _pools_of(owner, rank, tier, nodes))
+def expand(
+    owner: str, spec: EffectiveSpec, nodes: Sequence[NodeFacts], in_use: Collection[tuple[str, str]] = ()
+) -> tuple[Pool, ...]:
+    """List the pools of a resource, first choice first.
+
+    Args:
+        owner: Name of the resource.
+        spec: Its spec.
+        nodes: All nodes.
+        in_use: Tier and GPU type of the pools that were asked for pods so far. A tier over every type keeps such a type when its last
+            node goes away: the pod that then waits is what an autoscaler brings the node back for.
+    """
+    return tuple(
+        pool
+        for rank, tier in enumerate(spec.tiers)
+        for pool in _pools_of(owner, rank, tier, nodes, [gpu for name, gpu in in_use if name == tier.name])
+    )
 
 
-def _pools_of(owner: str, rank: int, tier: EffectiveTier, nodes: Sequence[NodeFacts]) -> Iterable[Pool]:
+def _pools_of(
+    owner: str, rank: int, tier: EffectiveTier, nodes: Sequence[NodeFacts], in_use: Sequence[str]
+) -> Iterable[Pool]:
     if tier.gpu is None:
         yield Pool(pool_name(owner, tier.name, None), tier, rank, gpu_type=None, supply=None)
         return
-    gpu_types = _gpu_types(tier.gpu, nodes)
+    gpu_types = _gpu_types(tier.gpu, nodes, in_use)
     for gpu_type in gpu_types:
         name = pool_name(owner, tier.name, slug(gpu_type))
         yield Pool(name, tier, rank, gpu_type, supply(nodes, gpu_type, tier.gpu.resource))
@@ -56,7 +72,8 @@ def _pools_of(owner: str, rank: int, tier: EffectiveTier, nodes: Sequence[NodeFa
         yield Pool(pool_name(owner, tier.name, None), tier, rank, gpu_type=None, supply=Supply(0, 0))
 
 
-def _gpu_types(gpu: EffectiveGPU, nodes: Sequence[NodeFacts]) -> tuple[str, ...]:
+def _gpu_types(gpu: EffectiveGPU, nodes: Sequence[NodeFacts], in_use: Sequence[str]) -> tuple[str, ...]:
     # A dict keeps the user's order, and two spellings of one card make one pool.
     wanted = dict.fromkeys(normalise_product(product) for product in gpu.products)
-    return tuple(wanted) or types_present(nodes, gpu.resource)
+    # What has no node left comes last, so that it goes as soon as the other types cover it.
+    return tuple(wanted or dict.fromkeys((*types_present(nodes, gpu.resource), *in_use)))

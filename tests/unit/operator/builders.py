@@ -15,6 +15,7 @@ from cosyvoice_operator.core.plan import make_plan
 from cosyvoice_operator.render import render
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 CONFIG = PlanConfig(Images(cpu="cpu:1", gateway="gateway:1", triton="triton:1"))
 NO_GPU_LEFT = (
     "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't match Pod's node affinity/selector. "
@@ -58,7 +59,11 @@ def pod(pool: str, name: str, **changes: Any) -> Json:
             "namespace": "tts",
             "uid": f"uid-{name}",
             "creationTimestamp": format_time(NOW),
-            "labels": {"tts.cosyvoice.io/deployment": "hello", "tts.cosyvoice.io/pool": pool},
+            "labels": {
+                "tts.cosyvoice.io/deployment": "hello",
+                "tts.cosyvoice.io/pool": pool,
+                "pod-template-hash": "first",
+            },
             **changes,
         },
         "spec": {},
@@ -172,3 +177,22 @@ class World:
     def pool(self, name: str) -> Json:
         """Give one pool of the status."""
         return next(p for p in self.owner["status"]["pools"] if p["name"] == name)
+
+
+QUICK = {"after": "10s", "recoverAfter": "20s", "minimumDwell": "30s"}
+L4 = node("node-1", "NVIDIA-L4", 2)
+
+
+def gpu_world(replicas: int = 2) -> World:
+    """A resource on a GPU tier with a CPU tier below, in a cluster with L4 cards; nothing has been planned yet."""
+    return World(resource(replicas=replicas, tiers=GPU_THEN_CPU, failover=QUICK), nodes=[L4])
+
+
+def serving_on_gpu() -> World:
+    """The same, long ready on two GPU pods."""
+    world = gpu_world()
+    world.plan()
+    world.pods = [running("hello-gpu-l4", f"g{n}", ready=NOW) for n in range(2)]
+    world.plan(60 * SECOND)
+    assert world.condition("Ready")["status"] == "True"
+    return world

@@ -91,3 +91,18 @@ def test_a_slug_is_a_piece_of_a_dns_label(gpu_type: str) -> None:
 def test_types_that_differ_only_in_what_a_name_can_not_hold_get_different_slugs() -> None:
     similar = ("A100-MIG-1g.5gb", "A100-MIG-1g-5gb", "A100-MIG-1g_5gb")
     assert len({slug(gpu_type) for gpu_type in similar}) == len(similar)
+
+
+@pytest.mark.parametrize(
+    ("taint", "schedulable"),
+    [
+        ({"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}, False),
+        ({"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}, False),
+        ({"key": "node.kubernetes.io/memory-pressure", "effect": "PreferNoSchedule"}, True),
+        ({"key": "nvidia.com/gpu", "effect": "NoSchedule"}, True),
+    ],
+)
+def test_a_node_that_kubernetes_itself_has_tainted_takes_no_pods(taint: dict, schedulable: bool) -> None:
+    raw = node("a", "NVIDIA-L4", 2)
+    raw["spec"]["taints"] = [taint]
+    assert parse_node(raw).schedulable is schedulable

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from cosyvoice_operator.core.errors import Blocked, Invalid
@@ -14,33 +12,17 @@ from tests.unit.operator.builders import (
     GPU_THEN_CPU,
     NO_GPU_LEFT,
     NOW,
+    SECOND,
     World,
+    gpu_world,
     node,
     pending,
     report,
     resource,
     running,
+    serving_on_gpu,
     stuck,
 )
-
-SECOND = timedelta(seconds=1)
-QUICK = {"after": "10s", "recoverAfter": "20s", "minimumDwell": "30s"}
-L4 = node("node-1", "NVIDIA-L4", 2)
-
-
-def gpu_world(replicas: int = 2) -> World:
-    """A resource on a GPU tier with a CPU tier below, in a cluster with L4 cards; nothing has been planned yet."""
-    return World(resource(replicas=replicas, tiers=GPU_THEN_CPU, failover=QUICK), nodes=[L4])
-
-
-def serving_on_gpu() -> World:
-    """The same, long ready on two GPU pods."""
-    world = gpu_world()
-    world.plan()
-    world.pods = [running("hello-gpu-l4", f"g{n}", ready=NOW) for n in range(2)]
-    world.plan(60 * SECOND)
-    assert world.condition("Ready")["status"] == "True"
-    return world
 
 
 def test_the_smallest_resource_becomes_one_cpu_pool_with_what_it_needs() -> None:
