@@ -90,7 +90,7 @@ class Gateway:
         if self.lifecycle.draining:
             return "the gateway is shutting down"
         facts = self.backend.facts
-        if facts is None:
+        if facts is None or self.backend.trouble is not None:
             return self.backend.trouble or "the model is loading"
         wanted = self.settings.execution_provider
         if facts.execution_provider != wanted:

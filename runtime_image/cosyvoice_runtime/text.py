@@ -49,6 +49,10 @@ _BLANK_LINES = re.compile(r"\s*\n\s*")
 # Control (Cc), format (Cf: bidi overrides, zero-width), surrogates (Cs), private use (Co) and unassigned (Cn) code points
 # are nothing that can be said; some of them hide text or upset tokenisers.
 _DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_LONG_NUMBER = re.compile(r"\d(?:,?\d){15,}")
+_LONGEST_WORD = 40
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
+_SEPARATOR = re.compile(r"[^\w\s]|_")
 _BRACKETS = str.maketrans({"[": "(", "]": ")"})
 
 
@@ -68,12 +72,40 @@ def _kept(char: str) -> str:
 
 
 def defuse(text: str) -> str:
-    """The text with square brackets turned round, for voices that read `[text](/phonemes/)` as markup.
+    """The text without what upsets the embedded voice; each rule stands for something that a fuzzer or a user found.
 
-    The markup's pattern also takes time that grows with the square of the number of opening brackets: 4,000 of them kept a
-    worker busy for 8 s.
+    - Square brackets are turned round: it reads `[text](/phonemes/)` as markup, with a pattern whose time grows with the
+      square of the number of brackets (4,000 of them kept a worker busy for 8 s).
+    - Numbers of more than 15 digits are spelled: it fails on those of more than 36, and nobody can follow them anyway.
+    - Words of more than 40 characters are parted: its time grows with the cube of their parts ("a-a-a-..." took 3 s for 240
+      characters).
+    - Digits that are no decimals, such as a raised 1, become plain ones: it takes them for a number and cannot convert them.
     """
-    return text.translate(_BRACKETS)
+    text = text.translate(_BRACKETS)
+    if not text.isascii():
+        text = "".join(_plain_digit(char) for char in text)
+    return _LONG_WORD.sub(_parted, _LONG_NUMBER.sub(_spelled, text))
+
+
+def _plain_digit(char: str) -> str:
+    # Raised 2 and 3 are read as "squared" and "cubed".
+    if char.isdigit() and not char.isdecimal() and char not in "²³":
+        return f" {unicodedata.digit(char)} "
+    return char
+
+
+def _spelled(number: re.Match[str]) -> str:
+    return " " + " ".join(number.group().replace(",", "")) + " "
+
+
+def _parted(word: re.Match[str]) -> str:
+    rest, parts = word.group(), []
+    while len(rest) > _LONGEST_WORD:
+        cuts = [match.end() for match in _SEPARATOR.finditer(rest, 1, _LONGEST_WORD)]
+        cut = cuts[-1] if cuts else _LONGEST_WORD
+        parts.append(rest[:cut])
+        rest = rest[cut:]
+    return " ".join([*parts, rest])
 
 
 def has_words(text: str) -> bool:

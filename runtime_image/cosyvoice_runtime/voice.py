@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +22,14 @@ import numpy.typing as npt
 import onnxruntime as ort
 from hibari import dsp
 from hibari.g2p import G2P
-from hibari.g2p.lexicon import CONSONANTS, VOWELS
 from hibari.g2p.oov import OOV
 from hibari.voices import ASSETS, VOICES
 
 from cosyvoice_runtime import text as texts
+from cosyvoice_runtime.errors import TextRefusedError
 
 # Phonemes per run of the graph: attention grows with the square of the length.
 MAX_PHONEMES = 300
-_SOUNDS = frozenset(VOWELS | CONSONANTS)
 _WARM_UP_TEXTS = (
     "Warm up.",
     "This is a longer warm up sentence, with 1,250 numbers in it, so that the arenas reach their usual size before a caller comes.",
@@ -90,6 +90,8 @@ class EmbeddedVoice:
         oov_session = ort.InferenceSession(oov, options, providers=["CPUExecutionProvider"])
         self._g2p = G2P(british=british, oov=OOV(oov, session=oov_session))
         self._vocabulary: dict[str, int] = json.loads((assets / "vocab.json").read_text(encoding="utf-8"))
+        # Letters of the phonetic alphabet; marks of stress and length, and punctuation, make no sound of their own.
+        self._sounds = frozenset(char for char in self._vocabulary if unicodedata.category(char) in {"Ll", "Lu", "Lo"})
         self._rng = np.random.default_rng()
         self._speed = np.ones(1, np.float32)
         self.load_seconds = time.perf_counter() - started
@@ -108,9 +110,16 @@ class EmbeddedVoice:
         return time.perf_counter() - started
 
     def pieces(self, sentence: str) -> list[str]:
-        """Phonemes of one sentence in parts of at most 300; parts without a vowel or consonant are left out."""
-        phonemes = self._g2p(texts.defuse(sentence))
-        return [piece for piece in cut(phonemes, MAX_PHONEMES) if not _SOUNDS.isdisjoint(piece)]
+        """Phonemes of one sentence in parts of at most 300; parts without a letter are left out.
+
+        Raises TextRefusedError for one that the voice cannot read.
+        """
+        try:
+            phonemes = self._g2p(texts.defuse(sentence))
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            # Its rules for numbers and symbols have gaps. That is the text's fault, and trying again would not help.
+            raise TextRefusedError(f"the voice cannot read a part of it ({type(error).__name__})") from None
+        return [piece for piece in cut(phonemes, MAX_PHONEMES) if not self._sounds.isdisjoint(piece)]
 
     def synthesize(self, phonemes: str) -> Wave:
         """A float32 wave [samples] at 24 kHz for one part."""

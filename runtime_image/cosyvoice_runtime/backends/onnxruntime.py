@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ from typing import cast
 
 from cosyvoice_runtime.backends import BackendFacts, Task
 from cosyvoice_runtime.backends.wire import Kind, Parser, frame
-from cosyvoice_runtime.errors import BackendLostError, BadAudioError, SynthesisError
+from cosyvoice_runtime.errors import BackendLostError, BadAudioError, SynthesisError, TextRefusedError
 
 _log = logging.getLogger(__name__)
 
@@ -24,10 +25,11 @@ _log = logging.getLogger(__name__)
 DEPTH = 2
 _FIRST_RESTART_DELAY = 0.05
 _LONGEST_RESTART_DELAY = 30.0
+_LAST_WORDS_SECONDS = 1.0
 # Workers that end before any has ever loaded: by then the cause is in the image or its settings, and a restart of the
 # container, which the kubelet counts and shows, is worth more than trying on in silence.
 _HOPELESS_AFTER = 3
-_KINDS: dict[str, type[SynthesisError]] = {BadAudioError.kind: BadAudioError}
+_KINDS: dict[str, type[SynthesisError]] = {error.kind: error for error in (BadAudioError, TextRefusedError)}
 
 
 @dataclass(frozen=True)
@@ -323,8 +325,10 @@ class WorkerPool:
             theirs.close()
         await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
         await link.lost.wait()
-        # A worker whose socket is closed is of no use, even if the process still lives.
         if not self._closing:
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(link.process.wait(), _LAST_WORDS_SECONDS)
+            # A worker whose socket is closed is of no use, even if the process still lives.
             link.kill()
         return await link.process.wait()
 

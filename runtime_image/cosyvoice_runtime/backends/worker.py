@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from cosyvoice_runtime.backends.wire import Kind, Parser, frame
-from cosyvoice_runtime.errors import BadAudioError, SynthesisError
+from cosyvoice_runtime.errors import BadAudioError, SynthesisError, TextRefusedError
 
 if TYPE_CHECKING:
     from cosyvoice_runtime.voice import EmbeddedVoice
@@ -112,7 +112,7 @@ def serve(voice: EmbeddedVoice, sock: socket.socket) -> None:
             speak(voice, inbox, sock, number, sentence)
         except (GatewayGoneError, OSError):
             raise
-        except BadAudioError as error:
+        except (BadAudioError, TextRefusedError) as error:
             _report(sock, number, error.kind, str(error))
         except Exception as error:  # noqa: BLE001 - one text must never take the worker down
             # The type alone: a message could hold the text, and this ends up in logs.

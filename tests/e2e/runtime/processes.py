@@ -207,6 +207,8 @@ def namespaces_work() -> bool:
 
 def unpack(archive: Path, target: Path) -> Path:
     """The root folder of an image from its OCI archive."""
+    target.mkdir(exist_ok=True)
+    target.chmod(0o755)  # the server runs as another user
     with tarfile.open(archive) as tar:
 
         def blob(digest: str) -> bytes:
@@ -220,8 +222,3 @@ def unpack(archive: Path, target: Path) -> Path:
             with tarfile.open(fileobj=io.BytesIO(blob(layer["digest"]))) as content:
                 content.extractall(target, filter="tar")
     return target
-
-
-def merged(settings: Mapping[str, object], **more: object) -> dict[str, object]:
-    """Settings with some more of them."""
-    return {**settings, **more}
