@@ -21,7 +21,7 @@ from cosyvoice_operator.core.model import Json
 from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL, POOL_LABEL, TIER_LABEL, common_labels, service_account_name
 from cosyvoice_operator.core.observe import PoolView
 from cosyvoice_operator.core.pools import Pool
-from cosyvoice_operator.core.rollout import surge
+from cosyvoice_operator.core.rollout import surge, unavailable
 
 TRITON_GRPC = "127.0.0.1:8001"
 TRITON_METRICS = "http://127.0.0.1:8002/metrics"
@@ -40,7 +40,7 @@ def build_children(
     selector = {DEPLOYMENT_LABEL: who.name}
     ready_units = sum(view.ready_units for view in views)
     pools = [
-        _deployment(who, spec, view.pool, share, others_serve=ready_units > view.ready_units)
+        _deployment(who, spec, view, share, others_serve=ready_units > view.ready_units)
         for view, share in zip(views, allocation.pools, strict=True)
         # A pool that was never needed has no Deployment; one that was keeps it, at zero.
         if not view.pool.placeless and (share.pods or view.deployment)
@@ -66,8 +66,11 @@ def _replaced(views: Sequence[PoolView], allocation: Allocation) -> int:
 
 
 def _deployment(
-    owner: Owner, spec: EffectiveSpec, pool: Pool, share: Assignment, *, others_serve: bool
+    owner: Owner, spec: EffectiveSpec, view: PoolView, share: Assignment, *, others_serve: bool
 ) -> DeploymentParams:
+    pool = view.pool
+    extra = surge(on_gpu=pool.tier.gpu is not None, replicas=share.pods, others_serve=others_serve)
+    waiting = sum(pod.pending for pod in view.facts.live) if share.failed_over else 0
     labels = {**common_labels(owner.name), TIER_LABEL: pool.tier.name, POOL_LABEL: pool.name}
     on_triton = pool.tier.backend == Backend.TRITON
     env = (*_gateway_env(spec, pool), *(variable.to_json() for variable in spec.runtime.env))
@@ -87,7 +90,8 @@ def _deployment(
         selector={DEPLOYMENT_LABEL: owner.name, POOL_LABEL: pool.name},
         pool_labels=labels,
         replicas=share.pods,
-        surge=surge(on_gpu=pool.tier.gpu is not None, replicas=share.pods, others_serve=others_serve),
+        surge=extra,
+        unavailable=unavailable(surge=extra, waiting=min(waiting, max(0, share.pods - 1))),
         gateway=gateway,
         triton=triton,
         service_account=service_account_name(owner.name),

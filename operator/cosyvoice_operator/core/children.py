@@ -99,6 +99,7 @@ class DeploymentParams(ChildParams):
         pool_labels: Labels of the pods.
         replicas: Pods to run.
         surge: Pods that a rollout may have above ``replicas``; with 0 it takes one away first.
+        unavailable: Pods that may be missing in a rollout.
         gateway: The container that speaks to clients.
         triton: The server behind it; None when the gateway computes by itself.
         service_account: Identity of the pods.
@@ -114,6 +115,7 @@ class DeploymentParams(ChildParams):
     pool_labels: Mapping[str, str]
     replicas: int
     surge: int
+    unavailable: int
     gateway: ContainerParams
     triton: ContainerParams | None
     service_account: str

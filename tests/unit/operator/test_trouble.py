@@ -195,3 +195,11 @@ def test_a_retired_pool_says_how_to_free_the_gpus_that_its_successor_waits_for()
     world.owner["spec"]["tiers"] = [{**GPU_THEN_CPU[0], "name": "fast"}]
     world.plan(SECOND)
     assert "delete Deployment hello-gpu-l4" in world.pool("hello-gpu-l4")["message"]
+
+
+def test_a_spec_edit_in_a_shortage_reaches_the_gpu_pods_too() -> None:
+    def unavailable(world: World) -> int:
+        return world.children["Deployment", "hello-gpu-l4"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"]
+
+    assert unavailable(serving_on_gpu()) == 1
+    assert unavailable(fallen_back()) == 2, "the waiting pod is missing anyway; one more must be let go for its GPU"
