@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cosyvoice_operator.api.quantity import parse_quantity
+
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 """Written by GPU Feature Discovery on every node with NVIDIA GPUs."""
 
@@ -103,10 +105,15 @@ def _offers(
     if not product:
         return
     for resource in (DEFAULT_RESOURCE, f"{DEFAULT_RESOURCE}.shared"):
-        free = int(allocatable.get(resource, 0))
+        free = _count(allocatable.get(resource))
         # A node whose devices are all unhealthy still has them: its type exists, and its pool must not vanish.
-        if free or int(capacity.get(resource, 0)):
+        if free or _count(capacity.get(resource)):
             yield GPUOffer(normalise_product(product), resource, free)
+
+
+def _count(quantity: str | None) -> int:
+    """Read a number of devices; the API server writes a thousand slices of a shared GPU as ``1k``."""
+    return 0 if quantity is None else int(parse_quantity(quantity).value)
 
 
 def types_present(nodes: Iterable[NodeFacts], resource: str) -> tuple[str, ...]:

@@ -91,7 +91,10 @@ def parse_pod(pod: Mapping[str, Any]) -> PodFacts:
     leaving = bool(meta.get("deletionTimestamp")) or status.get("phase") in {"Failed", "Succeeded"}
     scheduled, ready = conditions.get("PodScheduled", {}), conditions.get("Ready", {})
     gateway_restarts = next((c.get("restartCount", 0) for c in containers if c["name"] == GATEWAY), 0)
-    ready_since = _transition(ready) if ready.get("status") == "True" and not leaving else None
+    created = parse_time(meta["creationTimestamp"])
+    # Not every kubelet dates its conditions (virtual ones don't): then the pod's own age is the nearest that is known.
+    turned = parse_time(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else created
+    ready_since = turned if ready.get("status") == "True" and not leaving else None
     return PodFacts(
         name=meta["name"],
         pool=(meta.get("labels") or {}).get(POOL_LABEL, ""),
@@ -101,19 +104,13 @@ def parse_pod(pod: Mapping[str, Any]) -> PodFacts:
         scheduled=bool((pod.get("spec") or {}).get("nodeName")),
         waiting=next(_waiting(containers), None),
         restarts=sum(c.get("restartCount", 0) for c in containers),
-        created=parse_time(meta["creationTimestamp"]),
+        created=created,
         started=min(_started(containers), default=None),
-        unready_since=_transition(ready)
-        if ready.get("status") == "False" and ready.get("lastTransitionTime")
-        else None,
+        unready_since=turned if ready.get("status") == "False" else None,
         leaving=leaving,
         revision=(meta.get("labels") or {}).get("pod-template-hash", ""),
         report_key=f"{meta['uid']}/{gateway_restarts}/{'ready' if ready_since else 'starting'}",
     )
-
-
-def _transition(condition: Mapping[str, Any]) -> datetime:
-    return parse_time(condition["lastTransitionTime"])
 
 
 def _waiting(containers: Iterable[Mapping[str, Any]]) -> Iterator[Waiting]:

@@ -106,3 +106,9 @@ def test_a_node_that_kubernetes_itself_has_tainted_takes_no_pods(taint: dict, sc
     raw = node("a", "NVIDIA-L4", 2)
     raw["spec"]["taints"] = [taint]
     assert parse_node(raw).schedulable is schedulable
+
+
+def test_a_thousand_slices_of_a_shared_gpu_are_counted() -> None:
+    raw = node("a", "NVIDIA-A100-SHARED", 1)
+    raw["status"]["allocatable"]["nvidia.com/gpu"] = "1k"
+    assert parse_node(raw).offers[0].allocatable == 1000

@@ -203,3 +203,12 @@ def test_a_spec_edit_in_a_shortage_reaches_the_gpu_pods_too() -> None:
 
     assert unavailable(serving_on_gpu()) == 1
     assert unavailable(fallen_back()) == 2, "the waiting pod is missing anyway; one more must be let go for its GPU"
+
+
+def test_a_ready_pod_without_a_date_counts_from_its_creation() -> None:
+    world = World(resource())
+    world.plan()
+    world.pods = [running("hello-cpu", "c0", ready=NOW)]
+    world.pods[0]["status"]["conditions"][1]["lastTransitionTime"] = None
+    world.plan(SECOND)
+    assert world.condition("Ready")["status"] == "True"
