@@ -20,13 +20,29 @@ async def cpu(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway
         yield server
 
 
+def image_root(name: str, factory: pytest.TempPathFactory) -> Path:
+    """The root folder of an image, built if need be."""
+    if not namespaces_work():
+        pytest.skip("this machine gives no mount namespaces; run as root")
+    return unpack(load_source(name, ConsoleProgress()).archive, factory.mktemp(name))
+
+
 @pytest.fixture(scope="session")
 def triton_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root folder of the Triton image."""
-    if not namespaces_work():
-        pytest.skip("this machine gives no mount namespaces; run as root")
-    archive = load_source("cosyvoice-triton-demo", ConsoleProgress()).archive
-    return unpack(archive, tmp_path_factory.mktemp("triton-root"))
+    return image_root("cosyvoice-triton-demo", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def cpu_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root folder of the CPU image."""
+    return image_root("cosyvoice-runtime-cpu", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def gateway_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root folder of the gateway's image."""
+    return image_root("cosyvoice-runtime-gateway", tmp_path_factory)
 
 
 @pytest.fixture

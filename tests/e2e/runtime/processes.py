@@ -15,7 +15,7 @@ import sys
 import tarfile
 import time
 import tomllib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,8 +100,13 @@ async def eventually(condition: Any, seconds: float, what: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def gateway(folder: Path, *, wait: bool = True, **settings: object) -> AsyncIterator[Gateway]:
-    """A gateway with settings given without their prefix, for example `workers=2`; killed at the end if it still runs."""
+async def gateway(
+    folder: Path, *, wait: bool = True, root: Path | None = None, **settings: object
+) -> AsyncIterator[Gateway]:
+    """A gateway with settings given without their prefix, for example `workers=2`; killed at the end if it still runs.
+
+    With `root` it is the one in that root folder of an image, else this environment's.
+    """
     port = free_port()
     log = folder / f"gateway-{port}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COSYVOICE_")}
@@ -109,8 +114,13 @@ async def gateway(folder: Path, *, wait: bool = True, **settings: object) -> Asy
     environment |= {f"COSYVOICE_{name.upper()}": str(value) for name, value in values.items()}
     with log.open("wb") as output:
         begun = time.perf_counter()
+        command = [sys.executable if root is None else "/usr/bin/python3.11", "-m", "cosyvoice_runtime"]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cosyvoice_runtime", env=environment, stdout=output, stderr=output, cwd=PROJECT
+            *(command if root is None else contained(root, command)),
+            env=environment,
+            stdout=output,
+            stderr=output,
+            cwd=PROJECT,
         )
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
@@ -153,14 +163,9 @@ class TritonServer:
         image = tomllib.loads(TRITON_IMAGE.read_text())
         ports = [f"--http-port={self.http}", f"--grpc-port={self.grpc}", f"--metrics-port={self.metrics}"]
         local = ["--http-address=127.0.0.1", "--metrics-address=127.0.0.1"]
-        root = shutil.which("chroot") or "/usr/sbin/chroot"
-        mounts = 'for d in proc dev; do mount --rbind /$d "$0/$d" || exit 70; done; mount -t tmpfs -o mode=1777 tmpfs "$0/tmp"; exec "$@"'
-        user = ["--userspec=10001:10001"] if os.geteuid() == 0 else []
-        namespaces = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
-        command = [*namespaces, "sh", "-c", mounts, str(self.root), root, *user, str(self.root)]
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                [*command, *image["entrypoint"], *local, *ports],
+                contained(self.root, [*image["entrypoint"], *local, *ports]),
                 env={"PATH": "/usr/bin:/bin", **image["env"]},
                 stdout=output,
                 stderr=output,
@@ -196,6 +201,25 @@ class TritonServer:
                     child.kill()
         self.process.kill()
         self.process.wait()
+
+
+def contained(root: Path, command: Sequence[str]) -> list[str]:
+    """A command that runs in an image's root folder as a pod would run it: read-only, with its own /tmp, as the image's user.
+
+    The process that is started becomes the command itself, so that signals reach it; its mounts go with it.
+    """
+    mounts = (
+        'mount --bind "$0" "$0" && for d in proc dev; do mount --rbind /$d "$0/$d" || exit 70; done; '
+        'mount -t tmpfs -o mode=1777 tmpfs "$0/tmp" && mount -o remount,bind,ro "$0" && exec "$@"'
+    )
+    privileged = os.geteuid() == 0
+    namespaces = ["unshare", "--mount", *([] if privileged else ["--user", "--map-root-user"])]
+    chroot = [
+        shutil.which("chroot") or "/usr/sbin/chroot",
+        *(["--userspec=10001:10001"] if privileged else []),
+        str(root),
+    ]
+    return [*namespaces, "sh", "-c", mounts, str(root), *chroot, *command]
 
 
 def namespaces_work() -> bool:
