@@ -57,6 +57,7 @@ class PoolFacts:
         provider: What the runtime last reported; None before its first report.
         previous: The state of the last plan; None for a new pool.
         now: The time of this plan.
+        refusal: Why the API server lets the ReplicaSet make no pod; empty while it does.
     """
 
     name: str
@@ -70,6 +71,7 @@ class PoolFacts:
     provider: str | None
     previous: PoolState | None
     now: datetime
+    refusal: str = ""
 
     @property
     def live(self) -> tuple[PodFacts, ...]:
@@ -124,6 +126,20 @@ def no_such_gpu(facts: PoolFacts) -> Finding | None:
         "`kubectl get nodes -L nvidia.com/gpu.product` lists what is there."
     )
     return Finding(PoolState.NO_SUCH_GPU, "NoSuchGPU", message)
+
+
+def refused(facts: PoolFacts) -> Finding | None:
+    """Pods aren't even made: a quota is used up, or an admission rule, a priority class or the like stands against them."""
+    if not facts.refusal or len(facts.live) >= facts.desired:
+        return None
+    # The name of the pod is a new one with each try; status must not change with it.
+    cause = _brief(re.sub(r'^pods "[^"]*" is forbidden: ', "", facts.refusal)).rstrip(".")
+    what = f"{facts.desired - len(facts.live)} of {facts.desired} pod(s) of pool {facts.name} can't be made: {cause}."
+    if "exceeded quota" in cause:
+        return Finding(
+            PoolState.EXHAUSTED, "QuotaExceeded", f"{what} Raise the quota of the namespace, or ask for less."
+        )
+    return Finding(PoolState.MISCONFIGURED, "PodsRefused", f"{what} Correct what the message names.")
 
 
 def exhausted(facts: PoolFacts) -> Finding | None:
@@ -198,6 +214,7 @@ def settled(facts: PoolFacts) -> Finding:
 POLICIES: tuple[Callable[[PoolFacts], Finding | None], ...] = (
     idle,
     no_such_gpu,
+    refused,
     exhausted,
     misconfigured,
     load_failed,

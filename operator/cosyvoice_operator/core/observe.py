@@ -187,8 +187,15 @@ def _view(  # noqa: PLR0913, PLR0917 - one place that brings the facts of a pool
         provider=_provider(reports, pool.tier.execution_provider) or (previous.provider if previous and pods else None),
         previous=_state(previous),
         now=now,
+        refusal=_refusal(deployment),
     )
     return PoolView(pool, facts, reports, deployment, previous)
+
+
+def _refusal(deployment: Json | None) -> str:
+    conditions = ((deployment or {}).get("status") or {}).get("conditions") or ()
+    failures = (c.get("message", "") for c in conditions if c["type"] == "ReplicaFailure" and c["status"] == "True")
+    return next(failures, "")
 
 
 def _state(previous: PoolStatus | None) -> PoolState | None:

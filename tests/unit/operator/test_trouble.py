@@ -212,3 +212,37 @@ def test_a_ready_pod_without_a_date_counts_from_its_creation() -> None:
     world.pods[0]["status"]["conditions"][1]["lastTransitionTime"] = None
     world.plan(SECOND)
     assert world.condition("Ready")["status"] == "True"
+
+
+def refuse_pods(world: World, message: str) -> None:
+    """Let the Deployment say that its ReplicaSet could not make a pod."""
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
+    world.children["Deployment", "hello-gpu-l4"]["status"]["conditions"] = [failure]
+
+
+def test_a_used_up_quota_is_a_shortage_and_the_next_tier_steps_in() -> None:
+    world = gpu_world(replicas=1)
+    world.plan()
+    refuse_pods(
+        world, 'pods "hello-gpu-l4-5f-x7" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1'
+    )
+    first = world.plan(SECOND)
+    assert world.pool("hello-gpu-l4")["reason"] == "QuotaExceeded"
+    refuse_pods(
+        world, 'pods "hello-gpu-l4-5f-b2" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1'
+    )
+    assert world.plan(SECOND).status == first.status, "the name of the pod that was tried says nothing"
+    refuse_pods(
+        world, 'pods "hello-gpu-l4-5f-c3" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1'
+    )
+    world.plan(10 * SECOND)
+    assert world.replicas()["hello-cpu"] == 1
+
+
+def test_pods_that_an_admission_rule_refuses_are_a_matter_for_a_person() -> None:
+    world = gpu_world(replicas=1)
+    world.plan()
+    refuse_pods(world, 'pods "hello-gpu-l4-5f-x7" is forbidden: no PriorityClass with name urgent was found')
+    world.plan(SECOND)
+    assert world.condition("Stalled")["status"] == "True"
+    assert "no PriorityClass with name urgent was found" in world.condition("Stalled")["message"]
