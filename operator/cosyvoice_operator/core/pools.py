@@ -75,5 +75,8 @@ def _pools_of(
 def _gpu_types(gpu: EffectiveGPU, nodes: Sequence[NodeFacts], in_use: Sequence[str]) -> tuple[str, ...]:
     # A dict keeps the user's order, and two spellings of one card make one pool.
     wanted = dict.fromkeys(normalise_product(product) for product in gpu.products)
-    # What has no node left comes last, so that it goes as soon as the other types cover it.
-    return tuple(wanted or dict.fromkeys((*types_present(nodes, gpu.resource), *in_use)))
+    # Types that serve keep their place: a node of another type that joins must not move every unit onto itself. What has no node left
+    # comes last, so that it goes as soon as the other types cover it.
+    present = types_present(nodes, gpu.resource)
+    serving = [gpu_type for gpu_type in in_use if gpu_type in present]
+    return tuple(wanted or dict.fromkeys((*serving, *present, *in_use)))

@@ -276,3 +276,12 @@ def test_a_lone_gpu_pod_is_replaced_in_place_only_while_another_pool_serves() ->
     world.pods = [pending("hello-gpu-l4", "g0", NO_GPU_LEFT), running("hello-cpu", "c0", ready=NOW)]
     world.plan(SECOND)
     assert strategy() == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_a_node_of_another_gpu_type_that_joins_moves_nothing() -> None:
+    world = World(resource(tiers=[{**GPU_THEN_CPU[0], "gpu": {}}, GPU_THEN_CPU[1]]), nodes=[node("n1", "NVIDIA-L4", 2)])
+    world.plan()
+    world.pods = [running("hello-gpu-l4", "g0", ready=NOW)]
+    world.nodes.append(node("n2", "NVIDIA-A100-SXM4-80GB", 8))
+    world.plan(3600 * SECOND)
+    assert world.replicas() == {"hello-gpu-l4": 1}
