@@ -57,6 +57,20 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.fixture
+def fresh_namespace(cluster: Cluster) -> Iterator[Callable[[], str]]:
+    """Makes one namespace after the other; all end with the test."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(f"test-{next(_numbers)}")
+        kubectl(cluster, "create", "namespace", made[-1])
+        return made[-1]
+
+    yield make
+    kubectl(cluster, "delete", "namespace", *made, "--wait=false")
+
+
+@pytest.fixture
 def start_operator(cluster: Cluster, tmp_path: Path) -> Iterator[StartOperator]:
     """Starts operators that end with the test: ``start_operator(kubeconfig=..., name=..., **settings)``.
 

@@ -10,7 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ _HOP_BY_HOP = {"host", "connection", "transfer-encoding", "content-length", "con
 
 @dataclass(frozen=True)
 class Request:
-    """One request, in the words of an access rule."""
+    """One request, in the words of an access rule; ``code`` is the status of its answer."""
 
     verb: str
     group: str
@@ -37,6 +37,7 @@ class Request:
     namespace: str
     name: str
     query: dict[str, str] = field(hash=False, compare=False)
+    code: int = 0
 
     @property
     def writes(self) -> bool:
@@ -49,11 +50,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer of the proxy's own."""
+    """An answer of the proxy's own: a Status, or the one event of a stream that ends with it."""
 
     status: int
     reason: str = ""
     headers: dict[str, str] = field(default_factory=dict)
+    event: dict[str, Any] | None = None
+
+    def answer(self) -> web.Response:
+        """The HTTP answer."""
+        status = {"kind": "Status", "code": self.status, "reason": self.reason, "message": "refused by the test"}
+        return web.json_response(text=json.dumps(self.event or status) + "\n", status=self.status, headers=self.headers)
 
 
 class CutError(Exception):
@@ -124,6 +131,11 @@ class ApiProxy:
         self.held.clear()
         self._hold_after = number
 
+    def release(self) -> None:
+        """Let requests pass again; those that were held back are lost with the process that sent them."""
+        self._hold_after = 0
+        self.held.clear()
+
     def cut_watches(self) -> None:
         """Close all open streams, as a load balancer does."""
 
@@ -168,16 +180,9 @@ class ApiProxy:
             incoming.transport.abort()
             return web.Response()
         if refusal:
-            status = {
-                "kind": "Status",
-                "code": refusal.status,
-                "reason": refusal.reason,
-                "message": "refused by the test",
-            }
-            return web.json_response(status, status=refusal.status, headers=refusal.headers)
+            return refusal.answer()
         if self.held.is_set():
             await asyncio.sleep(3600)
-        self.requests.append(request)
         headers = {key: value for key, value in incoming.headers.items() if key.lower() not in _HOP_BY_HOP}
         body = await incoming.read()
         try:
@@ -189,6 +194,7 @@ class ApiProxy:
             assert incoming.transport
             incoming.transport.abort()
             return web.Response()
+        self.requests.append(replace(request, code=answer.status))
         await self._maybe_hold(request, answer)
         if request.verb == "watch":
             return await self._stream(incoming, answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+
 from hypothesis import given
 from hypothesis import strategies as st
 
