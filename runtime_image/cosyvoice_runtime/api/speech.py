@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 _MEDIA_TYPES = {"wav": "audio/wav", "pcm": "audio/pcm"}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
+_PATIENCE = 60.0
+"""Seconds that a client may leave a piece of sound unread: clients that never read would hold all streams of the pod."""
+
 
 class ClientGoneError(SynthesisError):
     """The client hung up."""
@@ -237,7 +240,11 @@ class SpeechResponse(Response):
         if self.complete:
             return
         while (chunk := await self.stream.next_chunk()) is not None:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            except TimeoutError as error:
+                raise ClientGoneError("the client stopped reading") from error
             self.record.sent_bytes += len(chunk)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

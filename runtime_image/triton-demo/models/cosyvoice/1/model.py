@@ -6,6 +6,7 @@ It tells what Triton does not: load and warm-up seconds and the execution provid
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,9 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         parameters = {name: value["string_value"] for name, value in config.get("parameters", {}).items()}
         self._max_chars = int(parameters.get("max_chars", "5000"))
-        self._voice = EmbeddedVoice(parameters.get("voice", "heart"), int(parameters.get("threads", "1")))
+        # The pod's voice goes first: it is what the resource asks for.
+        voice = os.environ.get("COSYVOICE_VOICE") or parameters.get("voice", "heart")
+        self._voice = EmbeddedVoice(voice, int(parameters.get("threads", "1")))
         load = time.perf_counter() - started
         warmup = self._voice.warm_up(int(parameters.get("warmup_requests", "3")))
         self._metrics = [
