@@ -149,7 +149,7 @@ class Reconciler:
             await self._update(params, entry, pending)
 
     async def _update(self, params: ChildParams, entry: Entry, pending: _Writes) -> None:
-        body = render(params)
+        body, version = render(params), entry.version
         if needs_apply(body, entry.obj, MANAGER) or not owns(body, entry.obj, MANAGER):
             try:
                 answer = await self.client.apply(child_resource(params.kind), body, entry.uid)
@@ -158,8 +158,9 @@ class Reconciler:
                 raise
             pending.count += 1
             self.store.update(params.kind, answer)
+            version = int(answer["metadata"]["resourceVersion"])
         # Also when it was applied: whatever the server made of it, the same apply would change nothing more.
-        self.store.settle(params.ref, params)
+        self.store.settle(params.ref, params, version)
 
     async def _create(self, owner: Json, params: ChildParams, pending: _Writes) -> None:
         resource = child_resource(params.kind)
@@ -177,7 +178,7 @@ class Reconciler:
             return
         pending.count += 1
         self.store.update(params.kind, answer)
-        self.store.settle(params.ref, params)
+        self.store.settle(params.ref, params, int(answer["metadata"]["resourceVersion"]))
 
     def _refuse(self, owner: Json, ref: ObjectRef, live: Json, pending: _Writes) -> None:
         controller = next((r for r in live["metadata"].get("ownerReferences") or () if r.get("controller")), None)
@@ -213,8 +214,13 @@ class Reconciler:
 
     async def _tell(self, key: Key, owner: Json, plan: Plan, pending: _Writes) -> None:
         for event in plan.events:
-            await self.events.write(owner, event)
-            pending.count += 1
+            try:
+                await self.events.write(owner, event)
+            except ApiError as error:
+                # An Event is a courtesy, the status is the promise: it must be written whatever became of the Event.
+                logger.warning("could not tell in an Event (%s): %s", event.reason, error)
+            else:
+                pending.count += 1
         live = owner.get("status")
         if not status_differs(live, plan.status):
             return

@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Callable
 
+from cosyvoice_operator.core.model import Json
 from cosyvoice_operator.engine.intake import Intake
 from cosyvoice_operator.engine.store import Store, ident
 from cosyvoice_operator.kube.client import KubeClient
@@ -114,10 +115,18 @@ class Resync:
                 version = listed_at
                 for obj in items:
                     listed.append(ident(resource.kind, obj))
-                    if self._intake.take(resource.kind, None, obj) and self.synced:
+                    if self._take(resource, obj) and self.synced:
                         self._metrics.repairs.labels(resource.kind).inc()
                 await asyncio.sleep(0)  # a page of 250 objects takes some 20 ms to take in
         except GoneError:
             logger.info("a list outlived its continue token; what it held is kept", extra={"kind": resource.kind})
             return
         self._intake.look_at(self._store.retain(resource.kind, listed, version))
+
+    def _take(self, resource: Resource, obj: Json) -> bool:
+        try:
+            return self._intake.take(resource.kind, None, obj)
+        except (KeyError, TypeError, ValueError):
+            # One object that can't be read must not stop the operator for all the others.
+            logger.exception("an object can't be read", extra={"object": "/".join(ident(resource.kind, obj))})
+            return False

@@ -155,10 +155,10 @@ class Store:
         """All children that carry the label of ``key``."""
         return self._children.get(key, {})
 
-    def settle(self, ref: ObjectRef, params: ChildParams) -> None:
-        """Note that a child satisfies ``params`` as it is stored."""
+    def settle(self, ref: ObjectRef, params: ChildParams, version: int) -> None:
+        """Note that a child satisfies ``params`` in this version, unless a later one is known by now: that may be somebody's edit."""
         entry = self.child(ref)
-        if entry:
+        if entry and entry.version <= version:
             entry.settled = params
 
     def report(self, pod_uid: str) -> RuntimeReport | None:
@@ -205,11 +205,13 @@ class Store:
         facts = parse_node(obj)
         # The node itself isn't kept: it is the largest object of all, with an image list of its own.
         self._entries[where] = Entry({}, obj["metadata"]["uid"], version, None)
-        if self._nodes.get(facts.name) == facts:
+        known = self._nodes.get(facts.name)
+        if known == facts:
             return frozenset()
         self._nodes[facts.name] = facts
         self._node_facts = None
-        return None
+        # Only GPUs are planned with: nodes without any come and go by the hundred, and change no plan.
+        return None if facts.offers or (known and known.offers) else frozenset()
 
     def _entry(self, kind: str, obj: Json, version: int) -> Entry:
         meta = obj["metadata"]

@@ -47,9 +47,13 @@ class RuntimeClient:
         """
         try:
             async with self._session.get(url, allow_redirects=False) as answer:
-                body = await answer.content.read(_LARGEST_ANSWER)
                 if answer.status != 200:
                     raise ProbeError(f"{url} answered {answer.status}")
+                body = b""
+                async for piece in answer.content.iter_any():
+                    body += piece
+                    if len(body) > _LARGEST_ANSWER:
+                        raise ProbeError(f"{url} answered with more than {_LARGEST_ANSWER} bytes")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ProbeError(f"{url} gave no answer: {type(error).__name__} {error}".rstrip()) from error
         return parse_report(body)

@@ -192,13 +192,18 @@ class TestResync:
 class TestSettled:
     def test_a_child_that_only_changed_its_status_stays_settled(self, store: Store) -> None:
         store.update("Deployment", child(version=2))
-        store.settle(DEPLOYMENT, params := object())
+        store.settle(DEPLOYMENT, params := object(), version=2)
         store.update("Deployment", child(version=3, status={"readyReplicas": 1}))
         assert store.child(DEPLOYMENT).settled is params
 
     @pytest.mark.parametrize("edit", [{"spec": {"replicas": 3}}, {"uid": "replaced"}])
     def test_a_child_that_was_edited_or_replaced_must_be_compared_again(self, store: Store, edit: dict) -> None:
         store.update("Deployment", child(version=2))
-        store.settle(DEPLOYMENT, object())
+        store.settle(DEPLOYMENT, object(), version=2)
         store.update("Deployment", child(version=3, **edit))
+        assert store.child(DEPLOYMENT).settled is None
+
+    def test_an_edit_that_was_heard_of_before_the_answer_to_our_apply_is_not_taken_for_settled(self, store: Store) -> None:
+        store.update("Deployment", child(version=4, spec={"replicas": 9}))
+        store.settle(DEPLOYMENT, object(), version=3)
         assert store.child(DEPLOYMENT).settled is None
