@@ -203,7 +203,9 @@ class TestSettled:
         store.update("Deployment", child(version=3, **edit))
         assert store.child(DEPLOYMENT).settled is None
 
-    def test_an_edit_that_was_heard_of_before_the_answer_to_our_apply_is_not_taken_for_settled(self, store: Store) -> None:
+    def test_an_edit_that_was_heard_of_before_the_answer_to_our_apply_is_not_taken_for_settled(
+        self, store: Store
+    ) -> None:
         store.update("Deployment", child(version=4, spec={"replicas": 9}))
         store.settle(DEPLOYMENT, object(), version=3)
         assert store.child(DEPLOYMENT).settled is None
