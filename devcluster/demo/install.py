@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from devcluster.crds import wait_until_established
 from devcluster.demo.target import Target
 from devcluster.paths import PROJECT
 
@@ -23,8 +24,8 @@ def install(target: Target) -> None:
     objects = [_with_images(document, target.images) for document in yaml.safe_load_all(built) if document]
     definitions = [document for document in objects if document["kind"] == "CustomResourceDefinition"]
     target.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(definitions))
-    names = [f"crd/{document['metadata']['name']}" for document in definitions]
-    target.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    for document in definitions:
+        wait_until_established(target.kubectl, document["metadata"]["name"])
     target.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
     deployment = next(document for document in objects if document["kind"] == "Deployment")["metadata"]
     where = ("-n", deployment["namespace"])

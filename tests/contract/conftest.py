@@ -8,6 +8,7 @@ import pytest
 
 from cosyvoice_operator.crdgen.files import CRD_FILE
 from devcluster import Cluster
+from devcluster.crds import wait_until_established
 from tests.cluster import kubectl
 
 PROJECT = Path(__file__).parents[2]
@@ -23,5 +24,5 @@ def project() -> Path:
 def cluster(control_plane: Cluster) -> Cluster:
     """The session's control plane, with the committed CRD established."""
     kubectl(control_plane, "apply", "--server-side", "-f", str(PROJECT / CRD_FILE))
-    kubectl(control_plane, "wait", "--for=condition=Established", "crd/cosyvoicedeployments.tts.cosyvoice.io")
+    wait_until_established(control_plane.kubectl, "cosyvoicedeployments.tts.cosyvoice.io")
     return control_plane

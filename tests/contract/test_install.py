@@ -14,6 +14,7 @@ from cosyvoice_operator.crdgen.files import CRD_FILE
 from cosyvoice_operator.kube.resources import CHILDREN, COSYVOICE_DEPLOYMENT, EVENT, LEASE, WATCHED
 from cosyvoice_operator.settings import Settings
 from devcluster import Cluster
+from devcluster.crds import wait_until_established
 from tests.cluster import eventually, get, kubectl
 from tests.conftest import ClusterFactory
 from tests.contract.conftest import PROJECT
@@ -57,7 +58,7 @@ def bare(make_cluster: ClusterFactory) -> Cluster:
 def installed(bare: Cluster) -> Cluster:
     """The same, with the operator installed by kustomize."""
     kubectl(bare, "apply", "--server-side", "-k", str(INSTALL))
-    kubectl(bare, "wait", "--for=condition=Established", f"crd/{api.PLURAL}.{api.GROUP}")
+    wait_until_established(bare.kubectl, f"{api.PLURAL}.{api.GROUP}")
     return bare
 
 

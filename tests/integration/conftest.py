@@ -12,12 +12,13 @@ import yaml
 
 from cosyvoice_operator.crdgen.files import CRD_FILE
 from devcluster import Cluster
+from devcluster.crds import wait_until_established
 from tests.cluster import eventually, kubectl
 from tests.integration.proxy import ApiProxy
 from tests.operator_process import OperatorProcess
 
 PROJECT = Path(__file__).parents[2]
-CRD = "crd/cosyvoicedeployments.tts.cosyvoice.io"
+CRD = "cosyvoicedeployments.tts.cosyvoice.io"
 
 StartOperator = Callable[..., OperatorProcess]
 
@@ -39,7 +40,7 @@ def cluster(make_cluster: Callable[..., Cluster], tmp_path_factory: pytest.TempP
     nodes.write_text(yaml.safe_dump_all([gpu_node("gpu-1", 2), gpu_node("gpu-2", 2)]))
     cluster = make_cluster(name="operator", kwok_files=(nodes,))
     kubectl(cluster, "apply", "--server-side", "-f", str(PROJECT / CRD_FILE))
-    kubectl(cluster, "wait", "--for=condition=Established", CRD)
+    wait_until_established(cluster.kubectl, CRD)
     return cluster
 
 
