@@ -32,7 +32,7 @@ class Unit:
         self.stream = stream
         self.text = text
         self.attempts = 0
-        self.chunks: deque[bytes] = deque()
+        self.chunks: deque[bytes | bytearray] = deque()
         self.delivered = 0
         self.done = False
         self.in_backend = False
@@ -45,7 +45,7 @@ class Unit:
         self.in_backend = True
         self._skip = self.delivered
 
-    def deliver(self, pcm: bytes) -> None:
+    def deliver(self, pcm: bytes | bytearray) -> None:
         """Some PCM of the sentence."""
         if self._skip:
             self._skip -= 1
@@ -82,7 +82,7 @@ class Stream:
         """Whether everything has been handed out, so that `next_chunk` would give None at once."""
         return all(unit.done and unit.error is None and not unit.chunks for unit in self.units[self._position :])
 
-    async def next_chunk(self) -> bytes | None:
+    async def next_chunk(self) -> bytes | bytearray | None:
         """The next PCM, as soon as there is some; None at the end.
 
         Raises SynthesisError when a sentence could not be spoken, NothingToSpeakError when none of them had a sound.

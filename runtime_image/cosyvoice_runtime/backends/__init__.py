@@ -31,7 +31,7 @@ class Task(Protocol):
     def text(self) -> str:
         """The sentence."""
 
-    def deliver(self, pcm: bytes) -> None:
+    def deliver(self, pcm: bytes | bytearray) -> None:
         """Some 24 kHz mono 16-bit PCM of it, in order."""
 
     def finish(self) -> None:

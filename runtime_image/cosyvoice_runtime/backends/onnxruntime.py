@@ -123,23 +123,23 @@ class WorkerLink(asyncio.Protocol):
             task.fail(BackendLostError("the worker process ended", suspicious=position == 0 and not self._doomed))
         self._owner.on_free()
 
-    def _received(self, kind: Kind, number: int, payload: bytes) -> None:
-        if kind in (Kind.PCM, Kind.LAST, Kind.FAILED):
+    def _received(self, kind: int, number: int, payload: bytearray) -> None:
+        if Kind.PCM <= kind <= Kind.FAILED:
             if number in self._tasks:
                 self._spoken(kind, number, payload)
-        elif kind is Kind.READY:
+        elif kind == Kind.READY:
             facts = json.loads(payload)
             self.facts = BackendFacts(tuple(facts["providers"]), facts["load_seconds"], facts["warmup_seconds"])
             self._owner.worker_ready(self)
-        elif kind is Kind.BROKEN:
+        elif kind == Kind.BROKEN:
             self.broken = payload.decode("utf-8", "replace")
 
-    def _spoken(self, kind: Kind, number: int, payload: bytes) -> None:
-        if kind is Kind.PCM:
+    def _spoken(self, kind: int, number: int, payload: bytearray) -> None:
+        if kind == Kind.PCM:
             self._tasks[number].deliver(payload)
             return
         task = self._pop(number)
-        if kind is Kind.FAILED:
+        if kind == Kind.FAILED:
             reason = json.loads(payload)
             task.fail(_KINDS.get(reason["kind"], SynthesisError)(reason["message"]))
         else:

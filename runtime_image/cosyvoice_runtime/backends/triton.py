@@ -326,7 +326,7 @@ class _Attempt:
         self.text = text
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def deliver(self, pcm: bytes) -> None:
+    def deliver(self, pcm: bytes | bytearray) -> None:
         """Nobody listens."""
 
     def finish(self) -> None:

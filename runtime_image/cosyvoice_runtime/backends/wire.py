@@ -7,6 +7,7 @@ carries PCM at a cost that is small beside the synthesis: 150 kB take about 0.1 
 from __future__ import annotations
 
 import enum
+import socket
 import struct
 from collections.abc import Iterator
 
@@ -30,21 +31,55 @@ def frame(kind: Kind, number: int, payload: bytes = b"") -> bytes:
     return HEADER.pack(kind, number, len(payload)) + payload
 
 
+def send(sock: socket.socket, kind: Kind, number: int, payload: memoryview) -> None:
+    """Send one frame without putting its parts together first, which would copy the payload."""
+    rest: list[memoryview] = [memoryview(HEADER.pack(kind, number, payload.nbytes)), payload.cast("B")]
+    while rest:
+        sent = sock.sendmsg(rest)
+        while rest and sent >= rest[0].nbytes:
+            sent -= rest.pop(0).nbytes
+        if rest:
+            rest[0] = rest[0][sent:]
+
+
 class Parser:
-    """Turns what a socket gives, cut anywhere, into frames."""
+    """Turns what a socket gives, cut anywhere, into frames; a large payload is copied once."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._head = bytearray()
+        self._payload = bytearray()
+        self._filled = 0
+        self._kind = 0
+        self._number = 0
+        self._in_payload = False
 
-    def feed(self, data: bytes) -> Iterator[tuple[Kind, int, bytes]]:
-        """The frames that are complete with this data."""
-        self._buffer += data
-        while len(self._buffer) >= HEADER.size:
-            kind, number, length = HEADER.unpack_from(self._buffer)
-            end = HEADER.size + length
-            if len(self._buffer) < end:
-                return
-            with memoryview(self._buffer) as view:
-                payload = bytes(view[HEADER.size : end])
-            del self._buffer[:end]
-            yield Kind(kind), number, payload
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytearray]]:
+        """The frames that are complete with this data: kind, number, payload."""
+        view = memoryview(data)
+        while view or self._complete:
+            if self._complete:
+                self._in_payload = False
+                yield self._kind, self._number, self._payload
+            elif self._in_payload:
+                part = view[: len(self._payload) - self._filled]
+                self._payload[self._filled : self._filled + len(part)] = part
+                self._filled += len(part)
+                view = view[len(part) :]
+            else:
+                part = view[: HEADER.size - len(self._head)]
+                self._head += part
+                view = view[len(part) :]
+                self._begin()
+
+    @property
+    def _complete(self) -> bool:
+        return self._in_payload and self._filled == len(self._payload)
+
+    def _begin(self) -> None:
+        """Make room for the payload, once the header is whole."""
+        if len(self._head) == HEADER.size:
+            self._kind, self._number, length = HEADER.unpack(self._head)
+            self._head.clear()
+            self._payload = bytearray(length)
+            self._filled = 0
+            self._in_payload = True

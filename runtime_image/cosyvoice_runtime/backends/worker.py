@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from cosyvoice_runtime.backends.wire import Kind, Parser, frame
+from cosyvoice_runtime.backends.wire import Kind, Parser, frame, send
 from cosyvoice_runtime.errors import BadAudioError, SynthesisError, TextRefusedError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Inbox:
         if not data:
             raise GatewayGoneError
         for kind, number, payload in self._parser.feed(data):
-            if kind is Kind.SPEAK:
+            if kind == Kind.SPEAK:
                 self._waiting.append((number, payload.decode("utf-8")))
             elif number == self._current:
                 self._cancelled.add(number)
@@ -97,7 +97,7 @@ def speak(voice: EmbeddedVoice, inbox: Inbox, sock: socket.socket, number: int, 
         wave = voice.synthesize(piece)
         if defect := audio.defect(wave):
             raise BadAudioError(f"a piece of {len(piece)} phonemes is {defect}")
-        sock.sendall(frame(Kind.PCM if left else Kind.LAST, number, audio.to_pcm16(wave)))
+        send(sock, Kind.PCM if left else Kind.LAST, number, audio.samples16(wave).data)
         if not left:
             return
     sock.sendall(frame(Kind.LAST, number))

@@ -146,6 +146,16 @@ async def test_the_model_and_the_voice_are_listed(cpu: Gateway) -> None:
     assert [voice["id"] for voice in voices["data"]] == ["heart"]
 
 
+async def test_the_api_describes_itself(cpu: Gateway) -> None:
+    document = (await cpu.client.get("/openapi.json")).json()
+
+    speech = document["paths"]["/v1/audio/speech"]["post"]
+    fields = speech["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert {"input", "model", "voice", "response_format", "stream"} <= set(fields)
+    assert "429" in speech["responses"]
+    assert "Error" in document["components"]["schemas"]
+
+
 async def test_the_status_tells_the_operator_what_serves(cpu: Gateway) -> None:
     status = await cpu.status()
 
