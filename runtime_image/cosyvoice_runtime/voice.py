@@ -27,6 +27,7 @@ from hibari.voices import ASSETS, VOICES
 
 from cosyvoice_runtime import text as texts
 from cosyvoice_runtime.errors import TextRefusedError
+from cosyvoice_runtime.noise import NoiseTable
 
 # Phonemes per run of the graph: attention grows with the square of the length.
 MAX_PHONEMES = 300
@@ -92,7 +93,7 @@ class EmbeddedVoice:
         self._vocabulary: dict[str, int] = json.loads((assets / "vocab.json").read_text(encoding="utf-8"))
         # Letters of the phonetic alphabet; marks of stress and length, and punctuation, make no sound of their own.
         self._sounds = frozenset(char for char in self._vocabulary if unicodedata.category(char) in {"Ll", "Lu", "Lo"})
-        self._rng = np.random.default_rng()
+        self._noise = NoiseTable()
         self._speed = np.ones(1, np.float32)
         self.load_seconds = time.perf_counter() - started
 
@@ -126,7 +127,7 @@ class EmbeddedVoice:
         vocabulary = self._vocabulary
         ids = np.asarray([[0, *[vocabulary[char] for char in phonemes if char in vocabulary], 0]], np.int64)
         outputs = self._session.run(None, {"ids": ids, "speed": self._speed})
-        wave: Wave = dsp.synth(*(output[0] for output in outputs), self._rng)
+        wave: Wave = dsp.synth(*(output[0] for output in outputs), self._noise)
         return wave
 
 

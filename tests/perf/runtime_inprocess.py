@@ -1,11 +1,14 @@
 """The yardstick: the same voice called in-process, without any server, in two processes with one thread each.
 
+It is the library as its own users call it, `Hibari(threads=1).stream(text)`.
+
 Run as a process: `python -m tests.perf.runtime_inprocess`, one JSON job a line on stdin (`{"text": ...}`), one JSON result a line.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -22,19 +25,19 @@ SAMPLE_RATE = 24_000
 
 def serve() -> None:
     """Speak what comes on stdin, sentence by sentence as a caller of the library would, and tell how long it took."""
-    from cosyvoice_runtime import text as texts
-    from cosyvoice_runtime.voice import EmbeddedVoice
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    from hibari import Hibari
 
-    voice = EmbeddedVoice()
-    voice.warm_up(3)
+    voice = Hibari(threads=1)
+    for text in ("Warm up.", "This is a longer warm up sentence, with 1,250 numbers in it.", "Zxqvorbl is no word."):
+        voice(text)
     print("ready", flush=True)
     for line in sys.stdin:
         begun = time.perf_counter()
         first, samples = None, 0
-        for unit in texts.units(texts.clean(json.loads(line))):
-            for piece in voice.pieces(unit):
-                samples += voice.synthesize(piece).size
-                first = first or time.perf_counter() - begun
+        for wave in voice.stream(json.loads(line)):
+            samples += wave.size
+            first = first or time.perf_counter() - begun
         print(json.dumps((first, time.perf_counter() - begun, samples / SAMPLE_RATE)), flush=True)
 
 
