@@ -61,7 +61,7 @@ class Settings(BaseSettings):
 
     workers: int = Field(16, ge=1, description="Resources reconciled at the same time.")
     spacing: float = Field(
-        0.05, ge=0, description="Seconds between two reconciles of one resource; the first is never delayed."
+        0.2, ge=0, description="Seconds between two reconciles of one resource. A spec change never waits."
     )
     retry_base: float = Field(
         0.1, gt=0, description="Seconds until a failed reconcile is tried again; doubles with each failure."

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from devcluster import Cluster
 from tests.cluster import eventually, kubectl
+from tests.components import restart
 from tests.integration.conftest import StartOperator
 from tests.integration.proxy import ApiProxy, CutError, Refusal, Request
 from tests.integration.resources import children, condition, create, edit, read, resource, wait_ready
@@ -170,26 +167,11 @@ def test_an_api_server_that_is_restarted_is_found_again(
     eventually(operator.leading, "the operator leads")
     create(cluster, resource(namespace, "before"))
     wait_ready(cluster, namespace, "before")
-    restart_api_server(cluster)
+    # Away for less than the operator may go without renewing its lease.
+    restart(cluster, "apiserver")
+    eventually(lambda: "ok" in kubectl(cluster, "get", "--raw=/readyz", check=False), "the API server is back")
     create(cluster, resource(namespace, "after"))
     wait_ready(cluster, namespace, "after")
     # Half a minute of jittered delays is what its watches may need; then it hears of others' changes again.
     kubectl(cluster, "delete", "service/before", "-n", namespace)
     eventually(lambda: ("Service", "before") in children(cluster, namespace), "the drift is seen", within=60)
-
-
-def restart_api_server(cluster: Cluster) -> None:
-    """Kill the API server and start the same again: away for less than the operator may go without renewing its lease."""
-    process = cluster.state.processes["apiserver"]
-    folder = Path(f"/proc/{process.pid}")
-    command = folder.joinpath("cmdline").read_bytes().decode().split("\0")[:-1]
-    environment = dict(
-        entry.split("=", 1) for entry in folder.joinpath("environ").read_bytes().decode().split("\0") if "=" in entry
-    )
-    os.kill(process.pid, signal.SIGKILL)
-    eventually(lambda: not process.alive(), "the API server has ended")
-    with (cluster.paths.log_of("apiserver")).open("ab") as log:
-        subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    eventually(
-        lambda: "ok" in kubectl(cluster, "get", "--raw=/readyz", check=False), "the API server is back", within=60
-    )

@@ -59,10 +59,13 @@ def test_a_queue_that_is_stuck_is_told_to_the_kubelet(
     proxy.hold_after_write(1)
     create(cluster, resource(namespace, "first"))
     create(cluster, resource(namespace, "second"))
-    eventually(lambda: operator.get("/healthz")[0] == 503, "it is not healthy", within=20)
-    problems = json.loads(operator.get("/healthz")[1])["problems"]
-    assert f"{namespace}/first" in problems["reconcile"] or f"{namespace}/second" in problems["reconcile"]
-    assert "queue" in problems
+
+    def problems() -> dict[str, str]:
+        return json.loads(operator.get("/healthz")[1])["problems"]
+
+    eventually(lambda: {"queue", "reconcile"} <= set(problems()), "both are told", within=20)
+    assert operator.get("/healthz")[0] == 503
+    assert f"the reconcile of {namespace}/" in problems()["reconcile"]
 
 
 def test_lines_of_a_reconcile_name_the_resource(

@@ -4,10 +4,10 @@
 - However often a waiting key is added, it is worked on once.
 - Delayed adds: the earliest time wins, and working on a key takes its delayed adds with it, since every reconcile says anew when it
   wants to look again.
-- Urgent keys (a person changed something) go before the others (something moved in the cluster), but never let one of those wait for
-  longer than ``PATIENCE``.
-- A key is worked on at once when it has been quiet, and otherwise ``spacing`` after its last work ended: a lone change is answered
-  without delay, a burst of events (a rollout sends dozens) is answered a few times.
+- Urgent keys (a person changed something) go before the others (something moved in the cluster), but once one of those has waited for
+  ``PATIENCE``, every ``TURN``-th place is theirs.
+- A key is worked on at once when it is urgent or has been quiet, and otherwise ``spacing`` after its last work ended: a lone change is
+  answered without delay, a burst of events (a rollout sends dozens) is answered a few times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 PATIENCE = 1.0
-"""Seconds after which a key that isn't urgent goes before those that are."""
+"""Seconds after which a key that isn't urgent gets its turn beside those that are."""
+
+TURN = 4
+"""Of so many keys given out in a row, one is not urgent if any of those has waited for :data:`PATIENCE`."""
 
 
 class QueueState(Generic[K]):
@@ -35,6 +38,7 @@ class QueueState(Generic[K]):
         self._ready: deque[K] = deque()
         self._dirty: dict[K, float] = {}  # ready, or to be made ready when done; with the time of the first add
         self._hurry: set[K] = set()  # those of them that are urgent
+        self._in_a_row = 0  # urgent keys given out since the last that wasn't
         self._processing: dict[K, float] = {}  # with the time it was taken
         self._delayed: dict[K, float] = {}  # the time at which it becomes dirty
         self._timeline: list[
@@ -59,7 +63,7 @@ class QueueState(Generic[K]):
         if urgent:
             self._hurry.add(key)
         quiet_from = self._quiet_from.get(key, now)
-        if key not in self._dirty and quiet_from > now and key not in self._processing:
+        if key not in self._dirty and quiet_from > now and not urgent and key not in self._processing:
             self.add_at(key, quiet_from)
             return
         self._dirty.setdefault(key, now)
@@ -124,9 +128,12 @@ class QueueState(Generic[K]):
 
     def _next(self, now: float) -> K | None:
         urgent, ready = self._head(self._urgent), self._head(self._ready)
-        if ready is not None and (urgent is None or self._dirty[ready] <= now - PATIENCE):
-            return self._ready.popleft()
-        return None if urgent is None else self._urgent.popleft()
+        its_turn = ready is not None and self._in_a_row >= TURN - 1 and self._dirty[ready] <= now - PATIENCE
+        if urgent is not None and not its_turn:
+            self._in_a_row += 1
+            return self._urgent.popleft()
+        self._in_a_row = 0
+        return self._ready.popleft() if ready is not None else None
 
     def _head(self, line: deque[K]) -> K | None:
         """Give the first key of a line that still waits there; one that was urgent in between was served from the other line."""

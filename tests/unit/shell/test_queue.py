@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cosyvoice_operator.engine.queue import PATIENCE, QueueClosedError, QueueState, WorkQueue
+from cosyvoice_operator.engine.queue import PATIENCE, TURN, QueueClosedError, QueueState, WorkQueue
 
 
 def taken(queue: QueueState[str], now: float) -> str | None:
@@ -37,13 +37,15 @@ class TestOrder:
         queue.add("c", 0.1, urgent=True)
         assert [taken(queue, 0.2) for _ in range(4)] == ["c", "a", "b", None]
 
-    def test_urgent_keys_never_hold_another_up_for_longer_than_patience_lasts(self) -> None:
+    def test_however_many_are_urgent_every_fourth_place_is_for_those_that_have_waited_long(self) -> None:
         queue: QueueState[str] = QueueState()
-        queue.add("patient", 0.0)
         for number in range(100):
+            queue.add(f"patient{number}", 0.0)
             queue.add(f"urgent{number}", 0.0, urgent=True)
-        assert taken(queue, PATIENCE / 2).startswith("urgent")
-        assert taken(queue, PATIENCE) == "patient"
+        before = [taken(queue, PATIENCE / 2) for _ in range(20)]
+        after = [taken(queue, PATIENCE) for _ in range(40)]
+        assert all(key.startswith("urgent") for key in before)
+        assert sum(key.startswith("patient") for key in after) == 40 / TURN
 
 
 class TestOneAtATime:
@@ -130,6 +132,15 @@ class TestSpacing:
         assert taken(queue, 0.03) is None
         assert taken(queue, 0.061) == "a"
 
+    def test_an_urgent_change_right_after_work_does_not_wait(self) -> None:
+        queue: QueueState[str] = QueueState(spacing=0.05)
+        queue.add("a", 0.0)
+        queue.take(0.0)
+        queue.done("a", 0.01)
+        queue.add("a", 0.02)
+        queue.add("a", 0.03, urgent=True)
+        assert taken(queue, 0.03) == "a"
+
     def test_a_change_during_work_waits_for_the_spacing_too(self) -> None:
         queue: QueueState[str] = QueueState(spacing=0.05)
         queue.add("a", 0.0)
@@ -181,6 +192,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.asked: dict[str, float] = {}  # work owed for each key, and the earliest time at which it may be given out
         self.working: set[str] = set()
         self.done_at: dict[str, float] = {}
+        self.hurry: set[str] = set()
 
     def owe(self, key: str, when: float) -> None:
         self.asked[key] = min(when, self.asked.get(key, when))
@@ -189,6 +201,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def add(self, key: str, urgent: bool) -> None:
         self.queue.add(key, self.now, urgent=urgent)
         self.owe(key, self.now)
+        if urgent:
+            self.hurry.add(key)
 
     @rule(key=keys, delay=st.floats(0, 10))
     def add_later(self, key: str, delay: float) -> None:
@@ -214,10 +228,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert key in may
         assert 0 <= waited <= self.now
         self.working.add(key)
+        self.hurry.discard(key)
         del self.asked[key]
 
     def is_quiet(self, key: str) -> bool:
-        return key not in self.done_at or self.now >= self.done_at[key] + self.spacing
+        return key in self.hurry or key not in self.done_at or self.now >= self.done_at[key] + self.spacing
 
     @precondition(lambda self: self.working)
     @rule(data=st.data())
