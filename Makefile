@@ -49,6 +49,7 @@ lock: $(READY) ## Lock the dependencies anew
 	@$(foreach extra,$(EXTRAS),$(COMPILE) --no-emit-package cosyvoice-operator --extra $(extra) pyproject.toml -o requirements/$(extra).txt &&) true
 	@$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	@$(COMPILE) --python-version 3.11 requirements/triton-demo.in -o requirements/triton-demo.txt
+	@$(COMPILE) --python-version 3.11 --no-deps requirements/triton-demo-server.in -o requirements/triton-demo-server.txt
 
 images: $(READY) ## Build all container images, without a container engine
 	@$(BIN)/devcluster build-image all

@@ -46,6 +46,7 @@ class Settings(BaseSettings):
     self_synthesis_interval: PositiveFloat = 10.0
     self_synthesis_timeout: PositiveFloat = 5.0
     synthesis_timeout: PositiveFloat = 60.0
+    slow_reader_timeout: PositiveFloat = 60.0
     load_timeout: PositiveFloat = 120.0
     drain_seconds: PositiveFloat = 60.0
     drain_linger_seconds: Annotated[float, Field(ge=0)] = 2.0

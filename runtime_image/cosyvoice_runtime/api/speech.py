@@ -30,9 +30,6 @@ _log = logging.getLogger(__name__)
 _MEDIA_TYPES = {"wav": b"audio/wav", "pcm": b"audio/pcm"}
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
-_PATIENCE = 60.0
-"""Seconds that a client may leave a piece of sound unread: clients that never read would hold all streams of the pod."""
-
 
 class ClientGoneError(SynthesisError):
     """The client hung up."""
@@ -158,14 +155,22 @@ class SpeechEndpoint:
         if start:
             # On its own: put before the sound it would cost a copy of that.
             await send({"type": "http.response.body", "body": start, "more_body": True})
-        await send({"type": "http.response.body", "body": first, "more_body": not whole})
-        record.sent_bytes += len(first)
+        await self._send_sound(first, record, send, more=not whole)
         if whole:
             return
         while (chunk := await stream.next_chunk()) is not None:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            record.sent_bytes += len(chunk)
+            await self._send_sound(chunk, record, send, more=True)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_sound(self, pcm: bytes | bytearray, record: Record, send: Send, *, more: bool) -> None:
+        """Send some sound; a client that leaves it unread for too long has gone, or it would hold its place for ever."""
+        patience = self._gateway.settings.slow_reader_timeout
+        try:
+            async with asyncio.timeout(patience):
+                await send({"type": "http.response.body", "body": pcm, "more_body": more})
+        except TimeoutError:
+            raise ClientGoneError(f"the client read nothing for {patience:g} s") from None
+        record.sent_bytes += len(pcm)
 
     async def _first(self, stream: Stream, wanted: SpeechRequest) -> bytes | bytearray:
         """The first sound; all of it when the request wants no stream."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -137,6 +139,21 @@ async def test_a_client_that_hangs_up_frees_the_workers(tmp_path: Path) -> None:
         await asyncio.sleep(0.5)
         assert sum(sum(worker.cpu_times()[:2]) for worker in server.workers()) - sum(busy) < 0.2
         assert any(entry.get("error") == "client_gone" for entry in server.entries())
+
+
+async def test_a_client_that_stops_reading_loses_its_place(tmp_path: Path) -> None:
+    async with gateway(tmp_path, slow_reader_timeout=1) as server:
+        # With a small window the kernel takes little of the sound on the client's behalf.
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", server.port))
+            body = json.dumps({"input": LONG * 18}).encode()
+            client.sendall(
+                b"POST /v1/audio/speech HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            )
+
+            await eventually(lambda: idle(server), 30, "the stream is freed")
+            assert any(entry.get("error") == "client_gone" for entry in server.entries())
 
 
 async def test_a_client_that_hangs_up_before_any_sound_is_forgotten(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ It tells what Triton does not: load and warm-up seconds and the execution provid
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -42,6 +43,7 @@ class TritonPythonModel:
         self._voice = EmbeddedVoice(voice, int(parameters.get("threads", "1")))
         load = time.perf_counter() - started
         warmup = self._voice.warm_up(int(parameters.get("warmup_requests", "3")))
+        gc.freeze()  # the lexicon lives as long as the process; the collector need not look through it again and again
         self._metrics = [
             publish(
                 "cosyvoice_model_load_seconds", "Loading of the model.", load, instance=args["model_instance_name"]
