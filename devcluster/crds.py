@@ -21,10 +21,11 @@ def wait_until_established(kubectl: Callable[..., str], name: str, *, within: fl
         within: Seconds.
 
     Raises:
-        DevClusterError: It was not established in time, or does not exist.
+        DevClusterError: It was not established in time.
     """
     deadline = time.monotonic() + within
-    while kubectl("get", "crd", name, "-o", f"jsonpath={_ESTABLISHED}") != "True":
+    # Unchecked: in its first moment a CRD has null for conditions, over which the template fails.
+    while kubectl("get", "crd", name, "-o", f"jsonpath={_ESTABLISHED}", check=False) != "True":
         if time.monotonic() > deadline:
             raise DevClusterError(
                 f"CRD {name} is not established after {within:.0f} s", hint=f"kubectl describe crd {name}"
