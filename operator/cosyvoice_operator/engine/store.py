@@ -84,7 +84,7 @@ class Store:
             return frozenset()
         if kind == NODE:
             return self._update_node(where, obj, version)
-        entry = self._entry(kind, obj, version)
+        entry = self._entry(kind, obj, version, known.obj if known else {})
         if known is not None and known.key != entry.key:
             # Its label was changed by hand: it leaves one resource and may join another.
             affected = self._unlink(where, known)
@@ -213,13 +213,14 @@ class Store:
         # Only GPUs are planned with: nodes without any come and go by the hundred, and change no plan.
         return None if facts.offers or (known and known.offers) else frozenset()
 
-    def _entry(self, kind: str, obj: Json, version: int) -> Entry:
+    def _entry(self, kind: str, obj: Json, version: int, known: Json) -> Entry:
         meta = obj["metadata"]
         if kind == OWNER:
-            return Entry(trim_owner(obj), meta["uid"], version, (meta["namespace"], meta["name"]))
+            return Entry(trim_owner(obj, known), meta["uid"], version, (meta["namespace"], meta["name"]))
         name = (meta.get("labels") or {}).get(DEPLOYMENT_LABEL)
         key = (meta["namespace"], name) if name else None
-        return Entry(trim_pod(obj) if kind == POD else trim_child(obj, kind), meta["uid"], version, key)
+        trimmed = trim_pod(obj, known) if kind == POD else trim_child(obj, kind, known)
+        return Entry(trimmed, meta["uid"], version, key)
 
     def _link(self, where: Ident, entry: Entry) -> frozenset[Key]:
         self._entries[where] = entry

@@ -22,17 +22,25 @@ _CONTAINER = ("name", "image", "ready", "started", "restartCount", "state", "las
 # Only a Deployment's status is read. The others change it without any meaning for us (a budget does with every pod).
 _STATUS_READ = frozenset({"Deployment"})
 
+_INTERNED = 64
+"""Longest string that is looked for among those of other objects; longer ones are messages, and rarely the same."""
+
 _REVISION = "deployment.kubernetes.io/revision"
 """Counted up by the Deployment controller with each rollout; it would look as if someone had edited the object."""
 
 
-def trim_owner(obj: Json) -> Json:
-    """A CosyVoiceDeployment: all but ``managedFields``, which are as long as the rest."""
-    return _share_object({**obj, "metadata": _without(obj["metadata"], ("managedFields", "resourceVersion"))})
+def trim_owner(obj: Json, known: Json) -> Json:
+    """A CosyVoiceDeployment: all but ``managedFields``, which are as long as the rest.
+
+    Args:
+        obj: The object as it came.
+        known: What was kept of its last version, parts of which are used again; empty for a new one.
+    """
+    return _share({**obj, "metadata": _without(obj["metadata"], ("managedFields", "resourceVersion"))}, known)
 
 
-def trim_child(obj: Json, kind: str) -> Json:
-    """A child: of ``managedFields`` only the entry of our applies, which tells what we must give up."""
+def trim_child(obj: Json, kind: str, known: Json) -> Json:
+    """A child: of ``managedFields`` only the entry of our applies, which tells what we must give up. See :func:`trim_owner`."""
     meta = _without(obj["metadata"], ("resourceVersion",))
     if _REVISION in (meta.get("annotations") or {}):
         meta["annotations"] = _without(meta["annotations"], (_REVISION,))
@@ -44,20 +52,19 @@ def trim_child(obj: Json, kind: str) -> Json:
     trimmed = {**obj, "kind": kind, "metadata": meta}
     if kind not in _STATUS_READ:
         trimmed.pop("status", None)
-    return _share_object(trimmed)
+    return _share(trimmed, known)
 
 
-def trim_pod(obj: Json) -> Json:
-    """A pod: where it is, how it is, and how its containers are."""
+def trim_pod(obj: Json, known: Json) -> Json:
+    """A pod: where it is, how it is, and how its containers are. See :func:`trim_owner`."""
     status = _only(obj.get("status") or {}, _POD_STATUS)
     for field in ("initContainerStatuses", "containerStatuses"):
         if field in status:
             status[field] = [_only(container, _CONTAINER) for container in status[field]]
     if "conditions" in status:
         status["conditions"] = [_without(c, ("lastProbeTime", "observedGeneration")) for c in status["conditions"]]
-    return _share_object(
-        {"metadata": _only(obj["metadata"], _POD_META), "spec": _only(obj["spec"], _POD_SPEC), "status": status}
-    )
+    trimmed = {"metadata": _only(obj["metadata"], _POD_META), "spec": _only(obj["spec"], _POD_SPEC), "status": status}
+    return _share(trimmed, known)
 
 
 def _only(mapping: Mapping[str, Any], keys: Iterable[str]) -> Json:
@@ -68,16 +75,22 @@ def _without(mapping: Mapping[str, Any], keys: Iterable[str]) -> Json:
     return {key: value for key, value in mapping.items() if key not in keys}
 
 
-def _share_object(obj: Json) -> Json:
-    return {sys.intern(key): _share(item) for key, item in obj.items()}
+def _share(obj: Json, known: Json) -> Json:
+    """Copy an object so that what is equal is one object: to what was known of it, and strings to those of all the others.
+
+    Comparing is quick and copying isn't; most events change a part of the status and nothing else.
+    """
+    return {sys.intern(key): _shared_part(value, known.get(key)) for key, value in obj.items()}
 
 
-def _share(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Copy a JSON value so that equal strings are one object: most keys and values are the same in a thousand resources."""
+def _shared_part(value: Any, known: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if known is not None and value == known:
+        return known
     if isinstance(value, dict):
-        return {sys.intern(key): _share(item) for key, item in value.items()}
+        below = known if isinstance(known, dict) else {}
+        return {sys.intern(key): _shared_part(item, below.get(key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [_share(item) for item in value]
-    if type(value) is str and len(value) <= 64:
+        return [_shared_part(item, None) for item in value]
+    if type(value) is str and len(value) <= _INTERNED:
         return sys.intern(value)
     return value

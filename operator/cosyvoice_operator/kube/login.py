@@ -91,6 +91,8 @@ async def load_login(kubeconfig: Path | None, context: str | None, connections: 
         )
         raise LoginError(f"no access to a cluster through {where}: {error}") from error
     configuration.connection_pool_maxsize = connections
+    # With trust_env aiohttp looks for a .netrc file before each request, in a thread: milliseconds each time when the loop is busy.
+    configuration.client_session_kwargs = {"trust_env": False}
     # Retries are decided by the queue, which knows what it is still about when it tries again.
     configuration.retries = None
     return Login(configuration)
