@@ -16,19 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+
+from cosyvoice_operator.api.defaults import EffectiveFailover
 
 PENDING_KEPT = 1
 """Pods left waiting in a pool that has run out: an autoscaler still sees the demand, and the return of a GPU is noticed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """``spec.failover``."""
-
-    after: timedelta
-    recover_after: timedelta
-    minimum_dwell: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +90,7 @@ class Allocation:
     next_look: datetime | None
 
 
-def allocate(units: int, pools: Sequence[PoolObservation], timing: Timing, now: datetime) -> Allocation:
+def allocate(units: int, pools: Sequence[PoolObservation], timing: EffectiveFailover, now: datetime) -> Allocation:
     """Share ``units`` out over ``pools``, first to last."""
     expected = units  # not yet covered, if every pool above keeps what it promises
     unproved = units  # not yet covered by pods above that have proved themselves
@@ -122,7 +115,7 @@ def allocate(units: int, pools: Sequence[PoolObservation], timing: Timing, now: 
 
 
 def _held(
-    pool: PoolObservation, target: int, unproved: int, units: int, timing: Timing, now: datetime
+    pool: PoolObservation, target: int, unproved: int, units: int, timing: EffectiveFailover, now: datetime
 ) -> tuple[int, set[datetime]]:
     """Say how much of a lower pool stays although the pools above are expected to cover it, and when to look again."""
     # A smaller spec.replicas is not a move: it applies at once.

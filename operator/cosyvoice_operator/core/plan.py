@@ -17,7 +17,7 @@ from cosyvoice_operator.core.children import ObjectRef
 from cosyvoice_operator.core.classify import SHORTAGES, PoolState
 from cosyvoice_operator.core.clock import format_precise_time, parse_time
 from cosyvoice_operator.core.errors import Invalid
-from cosyvoice_operator.core.failover import Allocation, Assignment, Timing, allocate
+from cosyvoice_operator.core.failover import Allocation, Assignment, allocate
 from cosyvoice_operator.core.model import Json, Plan, PlanConfig, ProbeTarget, Snapshot
 from cosyvoice_operator.core.observe import PoolView, RetiredPool, observe
 from cosyvoice_operator.core.pools import expand
@@ -122,10 +122,9 @@ def _allocate(spec: EffectiveSpec, views: Sequence[PoolView], now: datetime) -> 
             for v in views
         )
         return Allocation(tuple(held), None)
-    timing = Timing(spec.failover.after, spec.failover.recover_after, spec.failover.minimum_dwell)
     # A tier without any place to run takes no part: what it should serve goes straight to the next one.
     placed = [view for view in views if not view.pool.placeless]
-    allocation = allocate(spec.replicas, [view.observation() for view in placed], timing, now)
+    allocation = allocate(spec.replicas, [view.observation() for view in placed], spec.failover, now)
     shares = iter(allocation.pools)
     nothing = Assignment(spec.replicas, 0, None, failed_over=True)
     return Allocation(tuple(nothing if view.pool.placeless else next(shares) for view in views), allocation.next_look)

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyvoice_operator.core.failover import Allocation, PoolObservation, Timing, allocate
+from cosyvoice_operator.api.defaults import EffectiveFailover
+from cosyvoice_operator.core.failover import Allocation, PoolObservation, allocate
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-TIMING = Timing(
+TIMING = EffectiveFailover(
     after=timedelta(seconds=120), recover_after=timedelta(seconds=300), minimum_dwell=timedelta(seconds=600)
 )
 
