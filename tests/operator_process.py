@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-STARTS_WITHIN = 30.0
+STARTS_WITHIN = 120.0
 PREFIX = "cosyvoice_operator_"
 
 
@@ -135,6 +135,11 @@ class OperatorProcess:
         """Highest resident memory so far, in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1000
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far, in user and kernel mode."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self, within: float = 25.0) -> int:
         """Ask it to stop, as the kubelet does, and give its exit status."""
