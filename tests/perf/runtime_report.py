@@ -50,7 +50,7 @@ def speed_table(results: dict[str, Any]) -> str:
         "text",
         "at once",
         "way",
-        "of in-process (range)",
+        "of in-process (quartiles)",
         "audio s/s",
         "CPU ms per audio s",
         "first audio p50, ms",
@@ -65,7 +65,7 @@ def speed_table(results: dict[str, Any]) -> str:
             for name, backend in results.items():
                 figures = backend["concurrency"][number]
                 figures = figures if kind == "short" else figures["long_text"]
-                low, high = figures["throughput_ratio_range"]
+                low, high = figures["throughput_ratio_quartiles"]
                 ratio = "1" if name == "in-process" else f"{figures['throughput_ratio']:.2f} ({low:.2f}–{high:.2f})"
                 keys = (
                     "audio_seconds_per_second",
