@@ -1,0 +1,36 @@
+"""GPU types: found on nodes, named in one way, placed by labels, and matched with what the backends need."""
+
+from cosyvoice_operator.core.gpu.labels import NodeRule
+from cosyvoice_operator.core.gpu.names import UNKNOWN, normalise_product, slug
+from cosyvoice_operator.core.gpu.nodes import (
+    DEFAULT_RESOURCE,
+    GPUOffer,
+    GPUTypeFacts,
+    NodeFacts,
+    Sharing,
+    Supply,
+    parse_node,
+    supply,
+    type_facts,
+    types_present,
+)
+from cosyvoice_operator.core.gpu.placement import placement, product_labels
+
+__all__ = [
+    "DEFAULT_RESOURCE",
+    "UNKNOWN",
+    "GPUOffer",
+    "GPUTypeFacts",
+    "NodeFacts",
+    "NodeRule",
+    "Sharing",
+    "Supply",
+    "normalise_product",
+    "parse_node",
+    "placement",
+    "product_labels",
+    "slug",
+    "supply",
+    "type_facts",
+    "types_present",
+]

@@ -1,0 +1,248 @@
+"""What nodes offer: GPU types with their figures, from capacity for the numbers and from labels for the types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from cosyvoice_operator.api.quantity import parse_quantity
+from cosyvoice_operator.core.gpu.labels import ARCH_LABEL, Learnt, NodeRule, capability, learn, number, partitioned
+from cosyvoice_operator.core.gpu.names import (
+    OTHER_ARCHS,
+    SHARED_SUFFIX,
+    UNKNOWN,
+    TypeName,
+    home_arch,
+    normalise_product,
+)
+
+DEFAULT_RESOURCE = "nvidia.com/gpu"
+
+_GPU_RESOURCE = re.compile(r"nvidia\.com/(?:gpu|mig-(?P<profile>[a-z0-9.]+?))(?:\.shared)?")
+
+# Pressure on a node, a network that isn't up, a machine that a cloud or its autoscaler is about to take away.
+_HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedByClusterAutoscaler")
+
+
+class Sharing(StrEnum):
+    """How several pods get at one GPU."""
+
+    NONE = "none"
+    TIME_SLICING = "time-slicing"
+    """In turns, each with the whole memory and nothing that keeps them apart."""
+    MPS = "mps"
+    """At once, each with an equal part of the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class GPUOffer:
+    """GPUs of one type that one node can hand out.
+
+    Attributes:
+        gpu_type: Normalised product, see :func:`normalise_product`; ``Unknown`` where nothing tells it.
+        resource: Extended resource name, e.g. ``nvidia.com/gpu``.
+        allocatable: Number of ``resource`` units that the kubelet offers.
+        source: What told the type: the key of a label, or ``ResourceSlice``; empty where nothing did.
+        memory_mib: Memory of one GPU or slice in MiB, as the node tells it.
+        compute_capability: ``major.minor``, as the node tells it.
+        sharing: How several pods get at one GPU.
+        clients: Pods that share one GPU; 1 where it isn't shared.
+    """
+
+    gpu_type: str
+    resource: str
+    allocatable: int
+    source: str = ""
+    memory_mib: int | None = None
+    compute_capability: str | None = None
+    sharing: Sharing = Sharing.NONE
+    clients: int = 1
+
+    @property
+    def known(self) -> bool:
+        """Whether anything tells the type."""
+        return self.gpu_type != UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What planning needs to know of a node. Equal facts mean that nothing that matters has changed."""
+
+    name: str
+    ready: bool
+    schedulable: bool
+    offers: tuple[GPUOffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GPUTypeFacts:
+    """What holds for a GPU type on every node: what an engine may be built for.
+
+    Attributes:
+        gpu_type: Normalised product.
+        resource: Extended resource name.
+        memory_mib: Memory of one GPU or slice in MiB; None when nothing tells it.
+        compute_capability: ``major.minor``; None when nothing tells it.
+        mig_profile: Profile of a MIG slice, e.g. ``1g.5gb``; None for a whole GPU.
+        arch: Architecture of the host, as in ``kubernetes.io/arch``.
+        pod_mib: Memory that one pod gets on the node that gives most: less than ``memory_mib`` where MPS divides it.
+    """
+
+    gpu_type: str
+    resource: str
+    memory_mib: int | None
+    compute_capability: str | None
+    mig_profile: str | None
+    arch: str
+    pod_mib: int | None
+
+
+def parse_node(node: Mapping[str, Any], rules: tuple[NodeRule, ...] = ()) -> NodeFacts:
+    """Read a raw Node object. What can be handed out comes from ``status.allocatable``: labels are no proof of it."""
+    meta = node.get("metadata") or {}
+    status = node.get("status") or {}
+    conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
+    return NodeFacts(
+        name=meta.get("name", ""),
+        ready=conditions.get("Ready") == "True",
+        schedulable=_schedulable(node.get("spec") or {}),
+        offers=tuple(
+            _offers(meta.get("labels") or {}, status.get("capacity") or {}, status.get("allocatable") or {}, rules)
+        ),
+    )
+
+
+def _schedulable(spec: Mapping[str, Any]) -> bool:
+    """Tell whether new pods may come. A taint of Kubernetes' own tells of the node's health; any other is a matter of tolerations."""
+    ill = (taint for taint in spec.get("taints") or () if taint.get("key", "").startswith(_HEALTH_TAINTS))
+    return not spec.get("unschedulable", False) and all(taint.get("effect") == "PreferNoSchedule" for taint in ill)
+
+
+def _offers(
+    labels: Mapping[str, str],
+    capacity: Mapping[str, str],
+    allocatable: Mapping[str, str],
+    rules: tuple[NodeRule, ...],
+) -> Iterable[GPUOffer]:
+    node = learn(labels, rules)
+    for resource in sorted({*capacity, *allocatable}):
+        match = _GPU_RESOURCE.fullmatch(resource)
+        if match is None:
+            continue
+        free = _count(allocatable.get(resource))
+        # A node whose devices are all unhealthy still has them: its type exists, and its pool must not vanish.
+        if free or _count(capacity.get(resource)):
+            learnt = _slice(labels, resource, match["profile"], node) if match["profile"] else node
+            yield _offer(labels, resource, free, learnt)
+
+
+def _slice(labels: Mapping[str, str], resource: str, profile: str, node: Learnt | None) -> Learnt | None:
+    """Read what is told of a MIG slice with a resource of its own, beside which the node may have whole GPUs and other slices."""
+    prefix = resource.removesuffix(".shared")
+    memory = number(labels.get(f"{prefix}.memory"))
+    if product := labels.get(f"{prefix}.product"):
+        return Learnt(normalise_product(product), f"{prefix}.product", memory, capability(labels))
+    if node is None or TypeName.parse(node.product).mig:
+        return None
+    # A profile with a plus ("1g.10gb+me") makes no valid label, and its resource has a dot instead: "mig-1g.10gb.me".
+    return Learnt(partitioned(node.product, re.sub(r"gb\.", "gb", profile)), node.source, memory, capability(labels))
+
+
+def _offer(labels: Mapping[str, str], resource: str, free: int, learnt: Learnt | None) -> GPUOffer:
+    sharing, clients = _sharing(labels, resource)
+    if learnt is None:
+        return GPUOffer(UNKNOWN, resource, free, sharing=sharing, clients=clients)
+    return GPUOffer(
+        gpu_type=_on_arch(learnt.product, labels.get(ARCH_LABEL, "")),
+        resource=resource,
+        allocatable=free,
+        source=learnt.source,
+        memory_mib=learnt.memory_mib,
+        compute_capability=learnt.compute_capability,
+        sharing=sharing,
+        clients=clients,
+    )
+
+
+def _on_arch(product: str, arch: str) -> str:
+    name = TypeName.parse(product)
+    return str(TypeName(name.card, name.mig, arch if arch in OTHER_ARCHS else home_arch(name.card)))
+
+
+def _sharing(labels: Mapping[str, str], resource: str) -> tuple[Sharing, int]:
+    """Read how many pods share a GPU. Old releases label the number and not the strategy."""
+    prefix = resource.removesuffix(".shared")
+    clients = number(labels.get(f"{prefix}.replicas")) or number(
+        labels.get("cloud.google.com/gke-max-shared-clients-per-gpu")
+    )
+    strategy = labels.get(f"{prefix}.sharing-strategy") or labels.get("cloud.google.com/gke-gpu-sharing-strategy")
+    if strategy == Sharing.MPS:
+        return Sharing.MPS, clients or 1
+    shared = resource != prefix or labels.get(f"{prefix}.product", "").endswith(SHARED_SUFFIX)
+    if shared or (clients or 1) > 1:
+        return Sharing.TIME_SLICING, clients or 1
+    return Sharing.NONE, 1
+
+
+def _count(quantity: str | None) -> int:
+    """Read a number of devices; the API server writes a thousand slices of a shared GPU as ``1k``."""
+    return 0 if quantity is None else int(parse_quantity(quantity).value)
+
+
+def types_present(nodes: Iterable[NodeFacts], resource: str) -> tuple[str, ...]:
+    """List the known GPU types that nodes have under ``resource``, sorted by name so that two runs agree.
+
+    Nodes that are cordoned, not ready or out of healthy devices count: their pods' pools must not come and go with them.
+    """
+    offers = (offer for node in nodes for offer in node.offers)
+    return tuple(sorted({offer.gpu_type for offer in offers if offer.known and offer.resource == resource}))
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Nodes that have one GPU type: how many there are, and how many can take a pod for it now."""
+
+    nodes: int
+    usable: int
+
+
+def supply(nodes: Iterable[NodeFacts], gpu_type: str, resource: str) -> Supply:
+    """Count the nodes of a GPU type. A usable one is Ready, not cordoned, and has at least one allocatable GPU."""
+    having = [(node, offer) for node in nodes for offer in _matching(node, gpu_type, resource)]
+    return Supply(len(having), sum(node.ready and node.schedulable and offer.allocatable > 0 for node, offer in having))
+
+
+def type_facts(nodes: Iterable[NodeFacts], gpu_type: str, resource: str) -> GPUTypeFacts:
+    """Say what holds for a GPU type wherever it is.
+
+    The product table comes first and labels second, the least of them: drivers report different figures for one card, and an engine must
+    not be built anew because a node with another driver joins. With no node and no entry in the table the figures are None.
+    """
+    name = TypeName.parse(gpu_type)
+    known = name.product
+    offers = [offer for node in nodes for offer in _matching(node, gpu_type, resource)]
+    labelled = [offer.memory_mib for offer in offers if offer.memory_mib]
+    capabilities = [offer.compute_capability for offer in offers if offer.compute_capability]
+    memory = known.memory_mib if known else min(labelled, default=None)
+    divisors = [offer.clients if offer.sharing is Sharing.MPS else 1 for offer in offers]
+    return GPUTypeFacts(
+        gpu_type=gpu_type,
+        resource=resource,
+        memory_mib=memory,
+        compute_capability=known.compute_capability if known else min(capabilities, key=version, default=None),
+        mig_profile=name.mig or None,
+        arch=name.arch,
+        pod_mib=memory // min(divisors, default=1) if memory else None,
+    )
+
+
+def version(compute_capability: str) -> tuple[int, ...]:
+    """Give a compute capability as it compares: 8.9 is less than 10.0."""
+    return tuple(int(part) for part in compute_capability.split("."))
+
+
+def _matching(node: NodeFacts, gpu_type: str, resource: str) -> Iterable[GPUOffer]:
+    return (offer for offer in node.offers if (offer.gpu_type, offer.resource) == (gpu_type, resource))
