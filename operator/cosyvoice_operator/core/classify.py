@@ -51,6 +51,7 @@ class PoolFacts:
         resource: What a pod of this pool needs of a node: the GPU resource, or ``cpu``.
         supply: Nodes of the GPU type; None on a CPU pool.
         pods: This pool's pods.
+        revision: What the Deployment makes pods from now; empty before it is made.
         desired: Pods that were asked for.
         load_timeout: ``runtime.loadTimeout``.
         expected_provider: ``executionProvider`` of the tier.
@@ -72,11 +73,20 @@ class PoolFacts:
     previous: PoolState | None
     now: datetime
     refusal: str = ""
+    revision: str = ""
 
     @property
     def live(self) -> tuple[PodFacts, ...]:
         """Pods that serve or may come to serve."""
         return tuple(pod for pod in self.pods if not pod.leaving)
+
+    @property
+    def newest(self) -> tuple[PodFacts, ...]:
+        """Live pods of the revision that is being rolled out.
+
+        What keeps their forerunners from serving may be just what the edit corrected, and they stay until these are ready.
+        """
+        return tuple(pod for pod in self.live if pod.revision == self.revision)
 
     @property
     def missing(self) -> int:
@@ -160,10 +170,10 @@ def exhausted(facts: PoolFacts) -> Finding | None:
 
 def misconfigured(facts: PoolFacts) -> Finding | None:
     """A pod can't be started, or placed, for a reason that more capacity would not cure."""
-    for pod in facts.live:
+    for pod in facts.newest:
         if pod.waiting and pod.waiting.reason in _CONTAINER_REASONS:
             return _container_finding(pod, pod.waiting)
-    for pod in facts.live:
+    for pod in facts.newest:
         if pod.pending:
             message = f"Pod {pod.name} can't be placed on any node: {_brief(pod.unschedulable or '')}"
             return Finding(PoolState.MISCONFIGURED, "Unschedulable", message)
@@ -172,14 +182,14 @@ def misconfigured(facts: PoolFacts) -> Finding | None:
 
 def load_failed(facts: PoolFacts) -> Finding | None:
     """Containers run, but crash, stay unready beyond the load timeout, or compute on the wrong execution provider."""
-    for pod in facts.live:
+    for pod in facts.newest:
         if pod.waiting and pod.waiting.reason == "CrashLoopBackOff":
             message = (
                 f"Container {pod.waiting.container} of pod {pod.name} keeps crashing ({pod.restarts} restarts)"
                 f"{_quoted(pod.waiting.last_words)}. See `kubectl logs {pod.name} -c {pod.waiting.container} --previous`."
             )
             return Finding(PoolState.LOAD_FAILED, "CrashLoop", message)
-    for pod in facts.live:
+    for pod in facts.newest:
         # Between two crashes the container runs for a moment: a failure lasts until the pod is ready.
         if facts.previous is PoolState.LOAD_FAILED and pod.starting and pod.restarts:
             message = f"Pod {pod.name} is not ready after {pod.restarts} restart(s). See `kubectl logs {pod.name} --previous`."

@@ -12,6 +12,8 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 DEPLOYMENT_LABEL = f"{GROUP}/deployment"
 TIER_LABEL = f"{GROUP}/tier"
 POOL_LABEL = f"{GROUP}/pool"
+REVISION_LABEL = f"{GROUP}/revision"
+"""On runtime pods and in the template that they are made from: tells pods of one version of the template from those of another."""
 
 _LABEL_VALUE_LIMIT = 63
 

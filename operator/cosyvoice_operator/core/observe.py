@@ -12,7 +12,7 @@ from cosyvoice_operator.core.classify import SHORTAGES, TRIMMED, Finding, PoolFa
 from cosyvoice_operator.core.clock import parse_time
 from cosyvoice_operator.core.failover import PoolObservation
 from cosyvoice_operator.core.model import Json, RuntimeReport, Snapshot
-from cosyvoice_operator.core.naming import POOL_LABEL, TIER_LABEL
+from cosyvoice_operator.core.naming import POOL_LABEL, REVISION_LABEL, TIER_LABEL
 from cosyvoice_operator.core.pods import PodFacts, parse_pod
 from cosyvoice_operator.core.pools import Pool
 
@@ -188,6 +188,7 @@ def _view(  # noqa: PLR0913, PLR0917 - one place that brings the facts of a pool
         previous=_state(previous),
         now=now,
         refusal=_refusal(deployment),
+        revision=_revision(deployment),
     )
     return PoolView(pool, facts, reports, deployment, previous)
 
@@ -196,6 +197,11 @@ def _refusal(deployment: Json | None) -> str:
     conditions = ((deployment or {}).get("status") or {}).get("conditions") or ()
     failures = (c.get("message", "") for c in conditions if c["type"] == "ReplicaFailure" and c["status"] == "True")
     return next(failures, "")
+
+
+def _revision(deployment: Json | None) -> str:
+    template = deployment["spec"]["template"] if deployment else {}
+    return str((template.get("metadata", {}).get("labels") or {}).get(REVISION_LABEL, ""))
 
 
 def _state(previous: PoolStatus | None) -> PoolState | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from cosyvoice_operator.core.clock import parse_time
-from cosyvoice_operator.core.naming import POOL_LABEL
+from cosyvoice_operator.core.naming import POOL_LABEL, REVISION_LABEL
 
 GATEWAY = "gateway"
 """Name of the container that speaks to clients and to the operator, in every runtime pod."""
@@ -108,7 +108,7 @@ def parse_pod(pod: Mapping[str, Any]) -> PodFacts:
         started=min(_started(containers), default=None),
         unready_since=turned if ready.get("status") == "False" else None,
         leaving=leaving,
-        revision=(meta.get("labels") or {}).get("pod-template-hash", ""),
+        revision=(meta.get("labels") or {}).get(REVISION_LABEL, ""),
         report_key=f"{meta['uid']}/{gateway_restarts}/{'ready' if ready_since else 'starting'}",
     )
 

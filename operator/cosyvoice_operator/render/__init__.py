@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -16,7 +18,7 @@ from cosyvoice_operator.core.children import (
     ServiceAccountParams,
     ServiceParams,
 )
-from cosyvoice_operator.core.naming import GROUP
+from cosyvoice_operator.core.naming import GROUP, REVISION_LABEL
 
 _TEMPLATES: dict[type[ChildParams], str] = {
     ServiceAccountParams: "serviceaccount.yaml.j2",
@@ -37,7 +39,15 @@ def render(child: ChildParams) -> dict[str, Any]:
     """
     text = _template(_TEMPLATES[type(child)])(p=child, group=GROUP)
     built: dict[str, Any] = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader, chosen above
+    if isinstance(child, DeploymentParams):
+        _stamp(built["spec"]["template"])
     return built
+
+
+def _stamp(template: dict[str, Any]) -> None:
+    """Label the pods with the version of the template; Kubernetes' own hash can only be read from ReplicaSets, which nobody else needs."""
+    canonical = json.dumps(template, sort_keys=True, separators=(",", ":"))
+    template["metadata"]["labels"][REVISION_LABEL] = hashlib.sha256(canonical.encode()).hexdigest()[:10]
 
 
 @cache

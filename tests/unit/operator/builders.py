@@ -11,6 +11,7 @@ from cosyvoice_operator.core.clock import format_time
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import parse_node
 from cosyvoice_operator.core.model import Json, Plan, PlanConfig, RuntimeReport, Snapshot
+from cosyvoice_operator.core.naming import POOL_LABEL, REVISION_LABEL
 from cosyvoice_operator.core.plan import make_plan
 from cosyvoice_operator.render import render
 
@@ -62,7 +63,6 @@ def pod(pool: str, name: str, **changes: Any) -> Json:
             "labels": {
                 "tts.cosyvoice.io/deployment": "hello",
                 "tts.cosyvoice.io/pool": pool,
-                "pod-template-hash": "first",
             },
             **changes,
         },
@@ -141,6 +141,7 @@ class World:
     now: datetime = NOW
 
     def snapshot(self) -> Snapshot:
+        self._stamp_pods()
         return Snapshot(
             owner=self.owner,
             children=tuple(self.children.values()),
@@ -163,6 +164,14 @@ class World:
             self.children[built["kind"], built["metadata"]["name"]] = built
         self.owner["status"] = made.status
         return made
+
+    def _stamp_pods(self) -> None:
+        """Say of pods that are new here that they were made from their Deployment's template as it is now."""
+        for made in self.pods:
+            deployment = self.children.get(("Deployment", made["metadata"]["labels"][POOL_LABEL]))
+            if deployment:
+                labels = deployment["spec"]["template"]["metadata"]["labels"]
+                made["metadata"]["labels"].setdefault(REVISION_LABEL, labels[REVISION_LABEL])
 
     def replicas(self) -> dict[str, int]:
         """Give the replicas of each Deployment."""

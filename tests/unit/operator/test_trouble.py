@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from cosyvoice_operator.core.clock import format_time
 from cosyvoice_operator.core.errors import Invalid
+from cosyvoice_operator.core.naming import REVISION_LABEL
 from cosyvoice_operator.core.plan import stalled_plan
 from tests.unit.operator.builders import (
     GPU_THEN_CPU,
@@ -22,6 +24,7 @@ from tests.unit.operator.builders import (
     resource,
     running,
     serving_on_gpu,
+    stuck,
 )
 
 
@@ -100,6 +103,46 @@ def test_a_pod_that_stops_being_ready_for_a_moment_after_a_long_service_has_not_
     assert world.pool("hello-gpu-l4")["reason"] == "LoadTimeout"
 
 
+@pytest.mark.parametrize("reason", ["ImagePullBackOff", "CreateContainerConfigError", "CrashLoopBackOff"])
+def test_a_corrected_version_is_not_blamed_for_the_pods_that_it_replaces(reason: str) -> None:
+    world = World(resource(tiers=[{"name": "cpu", "backend": "ONNXRuntime"}]))
+    world.plan()
+    world.pods = [stuck("hello-cpu", "first", reason, restarts=3)]
+    world.plan(SECOND)
+    assert world.condition("Stalled")["status"] == "True"
+    world.owner["spec"]["runtime"] = {"image": "corrected:2"}
+    world.plan(SECOND)
+    world.plan(SECOND)
+    assert world.condition("Stalled")["status"] == "False", (
+        "the new version has no pod yet, so nothing is known against it"
+    )
+    world.pods.append(running("hello-cpu", "second"))
+    world.plan(SECOND)
+    assert world.condition("Stalled")["status"] == "False"
+    world.pods[1] = stuck("hello-cpu", "second", reason, restarts=3)
+    world.plan(SECOND)
+    assert world.condition("Stalled")["status"] == "True"
+    assert "pod second" in world.condition("Stalled")["message"]
+
+
+def test_a_pod_of_the_old_version_that_is_made_again_hides_nothing_of_the_new_one() -> None:
+    world = World(resource(tiers=[{"name": "cpu", "backend": "ONNXRuntime"}]))
+    world.plan()
+    world.pods = [running("hello-cpu", "good", ready=NOW)]
+    world.plan(SECOND)
+    world.owner["spec"]["runtime"] = {"image": "no-such-image:1"}
+    world.plan(SECOND)
+    world.pods.append(stuck("hello-cpu", "bad", "ImagePullBackOff"))
+    world.plan(SECOND)
+    again = running("hello-cpu", "good-again", ready=world.now)
+    again["metadata"]["labels"][REVISION_LABEL] = world.pods[0]["metadata"]["labels"][REVISION_LABEL]
+    again["metadata"]["creationTimestamp"] = format_time(world.now + SECOND)
+    world.pods[0] = again
+    world.plan(2 * SECOND)
+    assert world.condition("Ready")["status"] == "True"
+    assert world.condition("Stalled")["status"] == "True"
+
+
 def test_a_pause_does_not_restart_the_dwell() -> None:
     world = fallen_back()
     since = world.pool("hello-cpu")["activeSince"]
@@ -114,7 +157,7 @@ def test_the_lone_pod_of_a_full_gpu_pool_is_replaced_once_cpu_stands_in() -> Non
     world.pods = [running("hello-gpu-l4", "g0", ready=NOW)]
     world.plan(SECOND)
     successor = pending("hello-gpu-l4", "g1")
-    successor["metadata"]["labels"]["pod-template-hash"] = "second"
+    successor["metadata"]["labels"]["tts.cosyvoice.io/revision"] = "second"
     world.pods.append(successor)
     world.plan(SECOND)
     world.plan(10 * SECOND)
