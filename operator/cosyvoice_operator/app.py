@@ -96,6 +96,7 @@ class _Operator:
             PlanMetrics(metrics),
             config=settings.plan_config(),
             blocked_retry=settings.blocked_retry,
+            busy=lambda: self._queue.urgent,
             now=_now,
         )
         self._resync = Resync(

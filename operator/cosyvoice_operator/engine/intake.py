@@ -28,6 +28,11 @@ class Intake:
         self.look_at(affected, urgent=kind == OWNER and _awaits_answer(obj))
         return news
 
+    @property
+    def busy(self) -> bool:
+        """Whether resources wait for a worker now."""
+        return len(self._queue) > 0
+
     def look_at(self, affected: frozenset[Key] | None, *, urgent: bool = False) -> None:
         """Queue what was touched; None means everything."""
         for key in self._store.keys() if affected is None else affected:

@@ -23,7 +23,7 @@ K = TypeVar("K", bound=Hashable)
 PATIENCE = 1.0
 """Seconds after which a key that isn't urgent gets its turn beside those that are."""
 
-TURN = 4
+TURN = 8
 """Of so many keys given out in a row, one is not urgent if any of those has waited for :data:`PATIENCE`."""
 
 
@@ -50,6 +50,11 @@ class QueueState(Generic[K]):
     def __len__(self) -> int:
         """Keys that wait for a worker now."""
         return len(self._dirty) - sum(key in self._dirty for key in self._processing)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether an urgent key waits for a worker now."""
+        return self._head(self._urgent) is not None
 
     @property
     def delayed(self) -> int:
@@ -177,6 +182,11 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         """Keys that wait for a worker now."""
         return len(self._state)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether an urgent key waits for a worker now."""
+        return self._state.urgent
 
     @property
     def delayed(self) -> int:

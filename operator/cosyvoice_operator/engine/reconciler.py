@@ -73,6 +73,7 @@ class Reconciler:
         config: Settings that planning depends on.
         blocked_retry: Seconds until a child that something is in the way of is tried again: the operator hears of objects with its own
             label only, so nothing tells it when that goes away.
+        busy: Tells whether resources that a person changed wait for a worker.
         now: The wall clock.
     """
 
@@ -83,6 +84,7 @@ class Reconciler:
     observer: PlanObserver
     config: PlanConfig
     blocked_retry: float
+    busy: Callable[[], bool]
     now: Callable[[], datetime]
 
     async def reconcile(self, key: Key) -> Outcome:
@@ -101,16 +103,28 @@ class Reconciler:
         pending = _Writes(self.blocked_retry)
         if not invalid:
             await self._apply_children(owner, plan, pending)
-            if tuple(pending.blocked) != self.store.blocked.get(key, ()):
-                self.store.blocked[key] = tuple(pending.blocked)
-                plan, invalid = self._plan(key)
             await self._delete_unwanted(key, owner, plan, pending)
+            if pending.count and pending.retry is None and self.busy():
+                # A hundred resources were applied at once: children of all of them first. By the time this status is written there is
+                # more to say in it, too. The next look writes no child, so it can't come to this again.
+                return Outcome("written", 0.0)
+            plan = self._plan_again(key, plan, pending)
         self.probes.want(key, plan.probes)
         await self._tell(key, owner, plan, pending)
         self.observer.observe_plan(key, plan, owner.get("status"))
         if pending.retry is not None:
             raise pending.retry
         return Outcome(_result(pending, invalid=invalid), pending.earliest(plan.requeue_after))
+
+    def _plan_again(self, key: Key, plan: Plan, pending: _Writes) -> Plan:
+        """Plan on what the writes made of it: the status of a new generation must not call a rollout done that has just begun."""
+        if not pending.count and tuple(pending.blocked) == self.store.blocked.get(key, ()):
+            return plan
+        self.store.blocked[key] = tuple(pending.blocked)
+        after, _ = self._plan(key)
+        if after.children != plan.children:
+            pending.look_again(0.0)
+        return after
 
     def _plan(self, key: Key) -> tuple[Plan, bool]:
         snapshot = self.store.snapshot(key)

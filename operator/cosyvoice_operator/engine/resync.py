@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 FIRST_AGAIN = 10.0
 """Seconds after the start of the watches until the first resync: what was deleted between our first list and theirs is a ghost."""
 
+LONGEST_BUSY = 60.0
+"""Most seconds that a resync waits for a moment without work: listing a thousand resources would hold up those that wait."""
+
 _RETRY = 10.0
 
 
@@ -97,6 +100,7 @@ class Resync:
         delay = min(FIRST_AGAIN, self._interval)
         while True:
             await asyncio.sleep(delay)
+            await self._quiet()
             try:
                 await self.once()
                 self._intake.look_at(None)
@@ -106,6 +110,11 @@ class Resync:
                 self._metrics.resyncs.labels("failed").inc()
                 logger.warning("resync failed: %s", error)
                 delay = min(_RETRY, self._interval)
+
+    async def _quiet(self) -> None:
+        deadline = self._clock() + LONGEST_BUSY
+        while self._intake.busy and self._clock() < deadline:  # noqa: ASYNC110 - nobody is told when a queue runs empty
+            await asyncio.sleep(0.5)
 
     async def _list(self, resource: Resource) -> None:
         listed = []

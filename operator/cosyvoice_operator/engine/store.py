@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cosyvoice_operator.core.children import ChildParams, ObjectRef
 from cosyvoice_operator.core.errors import Blocked
-from cosyvoice_operator.core.gpu import NodeFacts, parse_node
+from cosyvoice_operator.core.gpu import NodeFacts, NodeRule, SliceFacts, merge_slices, parse_node, parse_slice
 from cosyvoice_operator.core.model import Json, RuntimeReport, Snapshot
 from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL
 from cosyvoice_operator.engine.trim import trim_child, trim_owner, trim_pod
@@ -25,7 +25,7 @@ Key = tuple[str, str]
 Ident = tuple[str, str, str]
 """Kind, namespace and name of any object."""
 
-OWNER, NODE, POD = "CosyVoiceDeployment", "Node", "Pod"
+OWNER, NODE, SLICE, POD = "CosyVoiceDeployment", "Node", "ResourceSlice", "Pod"
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Entry:
         obj: What is kept of it; see :mod:`cosyvoice_operator.engine.trim`.
         uid: Tells it from an earlier object of the same name.
         version: Its resource version.
-        key: The resource it belongs to; None for a node.
+        key: The resource it belongs to; None for what concerns them all.
         settled: Parameters that it is known to satisfy as it is, so that a reconcile about something else needn't compare again.
     """
 
@@ -61,12 +61,14 @@ def is_controlled_by(obj: Json, uid: str) -> bool:
 class Store:
     """Everything known, by kind. Only the event loop's thread touches it."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu_rules: tuple[NodeRule, ...] = ()) -> None:
+        self._gpu_rules = gpu_rules
         self._entries: dict[Ident, Entry] = {}
         self._gone: dict[Ident, int] = {}  # versions at which objects were deleted, until the next resync
         self._children: dict[Key, dict[ObjectRef, Entry]] = {}
         self._pods: dict[Key, dict[str, Entry]] = {}
         self._nodes: dict[str, NodeFacts] = {}
+        self._slices: dict[str, SliceFacts] = {}
         self._node_facts: tuple[NodeFacts, ...] | None = ()
         self._reports: dict[str, tuple[str, RuntimeReport]] = {}  # by pod uid
         self.blocked: dict[Key, tuple[Blocked, ...]] = {}
@@ -82,8 +84,10 @@ class Store:
         known = self._entries.get(where)
         if version <= self._gone.get(where, 0) or (known is not None and version <= known.version):
             return frozenset()
-        if kind == NODE:
-            return self._update_node(where, obj, version)
+        if kind in {NODE, SLICE}:
+            # Neither is kept itself: a node is the largest object of all, with an image list of its own.
+            self._entries[where] = Entry({}, obj["metadata"]["uid"], version, None)
+            return self._update_node(obj) if kind == NODE else self._update_slice(obj)
         entry = self._entry(kind, obj, version, known.obj if known else {})
         if known is not None and known.key != entry.key:
             # Its label was changed by hand: it leaves one resource and may join another.
@@ -198,20 +202,32 @@ class Store:
 
     def _all_nodes(self) -> tuple[NodeFacts, ...]:
         if self._node_facts is None:
-            self._node_facts = tuple(facts for _, facts in sorted(self._nodes.items()))
+            nodes = (facts for _, facts in sorted(self._nodes.items()))
+            self._node_facts = merge_slices(nodes, (facts for _, facts in sorted(self._slices.items())))
         return self._node_facts
 
-    def _update_node(self, where: Ident, obj: Json, version: int) -> frozenset[Key] | None:
-        facts = parse_node(obj)
-        # The node itself isn't kept: it is the largest object of all, with an image list of its own.
-        self._entries[where] = Entry({}, obj["metadata"]["uid"], version, None)
+    def _update_node(self, obj: Json) -> frozenset[Key] | None:
+        facts = parse_node(obj, self._gpu_rules)
         known = self._nodes.get(facts.name)
         if known == facts:
             return frozenset()
         self._nodes[facts.name] = facts
         self._node_facts = None
         # Only GPUs are planned with: nodes without any come and go by the hundred, and change no plan.
-        return None if facts.offers or (known and known.offers) else frozenset()
+        counts = (
+            facts.offers or (known and known.offers) or any(held.node == facts.name for held in self._slices.values())
+        )
+        return None if counts else frozenset()
+
+    def _update_slice(self, obj: Json) -> frozenset[Key] | None:
+        facts = parse_slice(obj)
+        name = obj["metadata"]["name"]
+        # Other drivers' slices are as many, and change no plan either.
+        if not facts.node or self._slices.get(name) == facts:
+            return frozenset()
+        self._slices[name] = facts
+        self._node_facts = None
+        return None
 
     def _entry(self, kind: str, obj: Json, version: int, known: Json) -> Entry:
         meta = obj["metadata"]
@@ -241,8 +257,8 @@ class Store:
 
     def _drop(self, where: Ident, entry: Entry) -> frozenset[Key] | None:
         del self._entries[where]
-        if where[0] == NODE:
-            self._nodes.pop(where[2], None)
+        if where[0] in {NODE, SLICE}:
+            self._nodes.pop(where[2], None) if where[0] == NODE else self._slices.pop(where[2], None)
             self._node_facts = None
             return None
         if where[0] == POD:
