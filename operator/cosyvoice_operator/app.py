@@ -13,7 +13,9 @@ from typing import Any
 
 from cosyvoice_operator import __version__
 from cosyvoice_operator.engine.backoff import Backoff
+from cosyvoice_operator.engine.builds import Builds
 from cosyvoice_operator.engine.intake import Intake
+from cosyvoice_operator.engine.jobs import JobKeeper
 from cosyvoice_operator.engine.probes import Prober
 from cosyvoice_operator.engine.queue import WorkQueue
 from cosyvoice_operator.engine.reconciler import Reconciler
@@ -31,6 +33,7 @@ from cosyvoice_operator.kube.login import Login, load_login
 from cosyvoice_operator.kube.resources import COSYVOICE_DEPLOYMENT
 from cosyvoice_operator.settings import Settings
 from cosyvoice_operator.telemetry.health import Health, LoopMonitor
+from cosyvoice_operator.telemetry.jobs import JobMetrics
 from cosyvoice_operator.telemetry.metrics import Metrics
 from cosyvoice_operator.telemetry.plans import PlanMetrics
 from cosyvoice_operator.telemetry.server import TelemetryServer
@@ -83,7 +86,8 @@ class _Operator:
         self._client = client
         self._metrics = metrics
         self._stop = stop
-        self._store = Store()
+        config = settings.plan_config()
+        self._store = Store(settings.gpu_rules(), Builds(config.builds, config.builds_per_namespace))
         self._queue: WorkQueue[Key] = WorkQueue(time.monotonic, settings.spacing)
         self._backoff: Backoff[Key] = Backoff(settings.retry_base, settings.retry_limit)
         self._intake = Intake(self._store, self._queue, metrics)
@@ -91,10 +95,11 @@ class _Operator:
         self._reconciler = Reconciler(
             self._store,
             client,
+            JobKeeper(self._store, client, JobMetrics(metrics), self._intake.look_at),
             EventWriter(client, settings.identity, _now),
             self._prober if settings.probes else _NoProbes(),
             PlanMetrics(metrics),
-            config=settings.plan_config(),
+            config=config,
             blocked_retry=settings.blocked_retry,
             busy=lambda: self._queue.urgent,
             now=_now,
@@ -263,6 +268,13 @@ class _Operator:
         gauges("queue_delayed", "Keys that wait for their time.").set_function(lambda: self._queue.delayed)
         gauges("queue_adds", "Adds to the queue since the start.").set_function(lambda: self._queue.adds)
         gauges("queue_oldest_wait_seconds", "Wait of the key at the head.").set_function(self._queue.oldest_wait)
+        builds = self._store.builds
+        gauges("builds_queued", "Engine builds and model fetches that wait for their turn.").set_function(
+            lambda: builds.count(running=False)
+        )
+        gauges("builds_running", "Engine builds and model fetches that run.").set_function(
+            lambda: builds.count(running=True)
+        )
         gauges("reconcile_longest_running_seconds", "Age of the oldest running reconcile.").set_function(
             lambda: self._queue.longest_work()[1]
         )

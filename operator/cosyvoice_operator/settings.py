@@ -7,11 +7,13 @@ import uuid
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cosyvoice_operator import __version__
 from cosyvoice_operator.api.defaults import Images
+from cosyvoice_operator.core.gpu import NodeRule, normalise_product
 from cosyvoice_operator.core.model import PlanConfig
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -25,6 +27,23 @@ def _own_namespace() -> str:
 def _own_identity() -> str:
     # A container that is restarted in place keeps its host name; it must not take itself for the holder that it replaced.
     return f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+
+
+class GPUNodes(BaseModel):
+    """Nodes that nothing tells the GPU type of, chosen by one of their labels; see docs/gpus.md."""
+
+    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid")
+
+    label: str = Field(min_length=1, description="Key of a node label, for example node.kubernetes.io/instance-type.")
+    values: tuple[str, ...] = Field(min_length=1, description="Values of it that choose the nodes.")
+    product: str = Field(min_length=1, description="Their GPU product, in the words of GPU Feature Discovery.")
+    memory_mib: int | None = Field(None, gt=0, alias="memoryMiB", description="Memory of one GPU, in MiB.")
+    compute_capability: str | None = Field(None, pattern=r"^\d+\.\d+$", description="For example 8.9.")
+
+    def rule(self) -> NodeRule:
+        """Give it as the core reads it."""
+        product = normalise_product(self.product)
+        return NodeRule(self.label, self.values, product, self.memory_mib, self.compute_capability)
 
 
 class Settings(BaseSettings):
@@ -43,6 +62,27 @@ class Settings(BaseSettings):
     )
     image_triton: str = Field(
         f"{_REGISTRY}/cosyvoice-triton-demo:{__version__}", description="Image of Triton for family Demo."
+    )
+
+    image_fetch: str = Field(
+        f"{_REGISTRY}/cosyvoice-fetch:{__version__}", description="Image of the Jobs that fetch models."
+    )
+    image_builder: str = Field(
+        f"{_REGISTRY}/cosyvoice-builder:{__version__}",
+        description="Image of the Jobs that build engines for ONNX Runtime.",
+    )
+    image_gpu_builder: str = Field(
+        f"{_REGISTRY}/cosyvoice-builder-gpu:{__version__}",
+        description="Image of the Jobs that build engines for Triton.",
+    )
+
+    builds: int = Field(8, ge=1, description="Engine builds and model fetches that may run at once in the cluster.")
+    builds_per_namespace: int = Field(2, ge=1, description="The same for one namespace.")
+
+    gpu_nodes: tuple[GPUNodes, ...] = Field(
+        (),
+        description="GPU types of nodes that no label tells, as JSON: a list of objects with label, values, product, and for products "
+        "that the operator does not know memoryMiB and computeCapability.",
     )
 
     leader_election: bool = Field(
@@ -100,6 +140,18 @@ class Settings(BaseSettings):
     )
     log_style: Literal["json", "text"] = Field("json", description="One JSON object a line, or text for a terminal.")
 
+    def gpu_rules(self) -> tuple[NodeRule, ...]:
+        """Give what was set of nodes that no label tells the GPU type of."""
+        return tuple(nodes.rule() for nodes in self.gpu_nodes)
+
     def plan_config(self) -> PlanConfig:
         """Give the part that planning depends on."""
-        return PlanConfig(images=Images(cpu=self.image_cpu, gateway=self.image_gateway, triton=self.image_triton))
+        images = Images(
+            cpu=self.image_cpu,
+            gateway=self.image_gateway,
+            triton=self.image_triton,
+            fetch=self.image_fetch,
+            builder=self.image_builder,
+            gpu_builder=self.image_gpu_builder,
+        )
+        return PlanConfig(images, builds=self.builds, builds_per_namespace=self.builds_per_namespace)

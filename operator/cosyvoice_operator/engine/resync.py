@@ -15,7 +15,7 @@ from cosyvoice_operator.core.model import Json
 from cosyvoice_operator.engine.intake import Intake
 from cosyvoice_operator.engine.store import Store, ident
 from cosyvoice_operator.kube.client import KubeClient
-from cosyvoice_operator.kube.errors import ApiError, GoneError
+from cosyvoice_operator.kube.errors import ApiError, ForbiddenError, GoneError, NotFoundError
 from cosyvoice_operator.kube.resources import WATCHED, Resource
 from cosyvoice_operator.telemetry.metrics import Metrics
 
@@ -130,6 +130,9 @@ class Resync:
         except GoneError:
             logger.info("a list outlived its continue token; what it held is kept", extra={"kind": resource.kind})
             return
+        except (NotFoundError, ForbiddenError):
+            if not resource.optional:
+                raise
         self._intake.look_at(self._store.retain(resource.kind, listed, version))
 
     def _take(self, resource: Resource, obj: Json) -> bool:

@@ -257,8 +257,11 @@ class Store:
 
     def _drop(self, where: Ident, entry: Entry) -> frozenset[Key] | None:
         del self._entries[where]
+        if where[0] == SLICE and self._slices.pop(where[2], None) is None:
+            return frozenset()
         if where[0] in {NODE, SLICE}:
-            self._nodes.pop(where[2], None) if where[0] == NODE else self._slices.pop(where[2], None)
+            if where[0] == NODE:
+                self._nodes.pop(where[2], None)
             self._node_facts = None
             return None
         if where[0] == POD:

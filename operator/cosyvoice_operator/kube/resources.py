@@ -19,6 +19,7 @@ class Resource:
         plural: As in its address.
         namespaced: Whether objects have a namespace.
         selector: Label selector of the objects that concern us; empty for all.
+        optional: Whether an API server may not have it, or not let us see it: then there is none.
     """
 
     kind: str
@@ -27,6 +28,7 @@ class Resource:
     plural: str
     namespaced: bool = True
     selector: str = ""
+    optional: bool = False
 
     @property
     def api_version(self) -> str:
@@ -49,6 +51,7 @@ _OURS = f"{MANAGED_BY_LABEL}={MANAGER}"
 
 COSYVOICE_DEPLOYMENT = Resource("CosyVoiceDeployment", GROUP, "v1alpha1", "cosyvoicedeployments")
 NODE = Resource("Node", "", "v1", "nodes", namespaced=False)
+RESOURCE_SLICE = Resource("ResourceSlice", "resource.k8s.io", "v1", "resourceslices", namespaced=False, optional=True)
 POD = Resource("Pod", "", "v1", "pods", selector=_OURS)
 DEPLOYMENT = Resource("Deployment", "apps", "v1", "deployments", selector=_OURS)
 SERVICE = Resource("Service", "", "v1", "services", selector=_OURS)
@@ -60,7 +63,7 @@ LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 CHILDREN = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, POD_DISRUPTION_BUDGET)
 """Kinds of objects that the operator applies for a CosyVoiceDeployment."""
 
-WATCHED = (COSYVOICE_DEPLOYMENT, NODE, POD, *CHILDREN)
+WATCHED = (COSYVOICE_DEPLOYMENT, NODE, RESOURCE_SLICE, POD, *CHILDREN)
 
 _CHILD_BY_KIND = {resource.kind: resource for resource in CHILDREN}
 

@@ -15,6 +15,7 @@ from cosyvoice_operator.core.gpu.nodes import (
     types_present,
 )
 from cosyvoice_operator.core.gpu.placement import placement, product_labels
+from cosyvoice_operator.core.gpu.slices import SliceFacts, merge_slices, parse_slice
 
 __all__ = [
     "DEFAULT_RESOURCE",
@@ -24,9 +25,12 @@ __all__ = [
     "NodeFacts",
     "NodeRule",
     "Sharing",
+    "SliceFacts",
     "Supply",
+    "merge_slices",
     "normalise_product",
     "parse_node",
+    "parse_slice",
     "placement",
     "product_labels",
     "slug",

@@ -73,6 +73,12 @@ def home_arch(card: str) -> str:
     return product.arch if product else HOME_ARCH
 
 
+def on_arch(product: str, arch: str) -> str:
+    """Name the GPU type that a product is on a host of this architecture; empty where the node doesn't tell."""
+    name = TypeName.parse(product)
+    return str(TypeName(name.card, name.mig, arch if arch in OTHER_ARCHS else home_arch(name.card)))
+
+
 def slice_mib(profile: str) -> int | None:
     """Give the memory that a MIG profile has at least, in MiB, from its name: ``1g.5gb`` -> 4864.
 

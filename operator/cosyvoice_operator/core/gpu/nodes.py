@@ -10,14 +10,7 @@ from typing import Any
 
 from cosyvoice_operator.api.quantity import parse_quantity
 from cosyvoice_operator.core.gpu.labels import ARCH_LABEL, Learnt, NodeRule, capability, learn, number, partitioned
-from cosyvoice_operator.core.gpu.names import (
-    OTHER_ARCHS,
-    SHARED_SUFFIX,
-    UNKNOWN,
-    TypeName,
-    home_arch,
-    normalise_product,
-)
+from cosyvoice_operator.core.gpu.names import SHARED_SUFFIX, UNKNOWN, TypeName, normalise_product, on_arch
 
 DEFAULT_RESOURCE = "nvidia.com/gpu"
 
@@ -50,6 +43,7 @@ class GPUOffer:
         compute_capability: ``major.minor``, as the node tells it.
         sharing: How several pods get at one GPU.
         clients: Pods that share one GPU; 1 where it isn't shared.
+        placeable: Whether the labels of the node, which pods are placed by, tell this type and no other.
     """
 
     gpu_type: str
@@ -60,21 +54,33 @@ class GPUOffer:
     compute_capability: str | None = None
     sharing: Sharing = Sharing.NONE
     clients: int = 1
+    placeable: bool = True
 
     @property
-    def known(self) -> bool:
-        """Whether anything tells the type."""
-        return self.gpu_type != UNKNOWN
+    def whole(self) -> bool:
+        """Whether it is about whole GPUs, or all GPUs of the node cut in one way: a node has one offer of this kind."""
+        return self.resource.removesuffix(".shared") == DEFAULT_RESOURCE
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What planning needs to know of a node. Equal facts mean that nothing that matters has changed."""
+    """What planning needs to know of a node. Equal facts mean that nothing that matters has changed.
+
+    Attributes:
+        name: Name of the node.
+        ready: Whether its kubelet says so.
+        schedulable: Whether new pods may come.
+        offers: GPUs that it has, in a fixed order.
+        arch: As in ``kubernetes.io/arch``; empty where the node doesn't tell.
+        labelled: GPU type that its labels tell, whether it has any GPU or not; empty where they tell none.
+    """
 
     name: str
     ready: bool
     schedulable: bool
     offers: tuple[GPUOffer, ...]
+    arch: str = ""
+    labelled: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +109,18 @@ class GPUTypeFacts:
 def parse_node(node: Mapping[str, Any], rules: tuple[NodeRule, ...] = ()) -> NodeFacts:
     """Read a raw Node object. What can be handed out comes from ``status.allocatable``: labels are no proof of it."""
     meta = node.get("metadata") or {}
+    labels = meta.get("labels") or {}
     status = node.get("status") or {}
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
+    learnt = learn(labels, rules)
+    arch = labels.get(ARCH_LABEL, "")
     return NodeFacts(
         name=meta.get("name", ""),
         ready=conditions.get("Ready") == "True",
         schedulable=_schedulable(node.get("spec") or {}),
-        offers=tuple(
-            _offers(meta.get("labels") or {}, status.get("capacity") or {}, status.get("allocatable") or {}, rules)
-        ),
+        offers=tuple(_offers(labels, status.get("capacity") or {}, status.get("allocatable") or {}, learnt)),
+        arch=arch,
+        labelled=on_arch(learnt.product, arch) if learnt else "",
     )
 
 
@@ -125,9 +134,8 @@ def _offers(
     labels: Mapping[str, str],
     capacity: Mapping[str, str],
     allocatable: Mapping[str, str],
-    rules: tuple[NodeRule, ...],
+    node: Learnt | None,
 ) -> Iterable[GPUOffer]:
-    node = learn(labels, rules)
     for resource in sorted({*capacity, *allocatable}):
         match = _GPU_RESOURCE.fullmatch(resource)
         if match is None:
@@ -154,9 +162,9 @@ def _slice(labels: Mapping[str, str], resource: str, profile: str, node: Learnt 
 def _offer(labels: Mapping[str, str], resource: str, free: int, learnt: Learnt | None) -> GPUOffer:
     sharing, clients = _sharing(labels, resource)
     if learnt is None:
-        return GPUOffer(UNKNOWN, resource, free, sharing=sharing, clients=clients)
+        return GPUOffer(UNKNOWN, resource, free, sharing=sharing, clients=clients, placeable=False)
     return GPUOffer(
-        gpu_type=_on_arch(learnt.product, labels.get(ARCH_LABEL, "")),
+        gpu_type=on_arch(learnt.product, labels.get(ARCH_LABEL, "")),
         resource=resource,
         allocatable=free,
         source=learnt.source,
@@ -165,11 +173,6 @@ def _offer(labels: Mapping[str, str], resource: str, free: int, learnt: Learnt |
         sharing=sharing,
         clients=clients,
     )
-
-
-def _on_arch(product: str, arch: str) -> str:
-    name = TypeName.parse(product)
-    return str(TypeName(name.card, name.mig, arch if arch in OTHER_ARCHS else home_arch(name.card)))
 
 
 def _sharing(labels: Mapping[str, str], resource: str) -> tuple[Sharing, int]:
@@ -193,12 +196,12 @@ def _count(quantity: str | None) -> int:
 
 
 def types_present(nodes: Iterable[NodeFacts], resource: str) -> tuple[str, ...]:
-    """List the known GPU types that nodes have under ``resource``, sorted by name so that two runs agree.
+    """List the GPU types that pods can choose under ``resource``, sorted by name so that two runs agree.
 
     Nodes that are cordoned, not ready or out of healthy devices count: their pods' pools must not come and go with them.
     """
     offers = (offer for node in nodes for offer in node.offers)
-    return tuple(sorted({offer.gpu_type for offer in offers if offer.known and offer.resource == resource}))
+    return tuple(sorted({offer.gpu_type for offer in offers if offer.placeable and offer.resource == resource}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +214,7 @@ class Supply:
 
 def supply(nodes: Iterable[NodeFacts], gpu_type: str, resource: str) -> Supply:
     """Count the nodes of a GPU type. A usable one is Ready, not cordoned, and has at least one allocatable GPU."""
-    having = [(node, offer) for node in nodes for offer in _matching(node, gpu_type, resource)]
+    having = [(node, offer) for node in nodes for offer in _matching(node, gpu_type, resource) if offer.placeable]
     return Supply(len(having), sum(node.ready and node.schedulable and offer.allocatable > 0 for node, offer in having))
 
 
