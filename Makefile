@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LEVEL ?= all
-EXTRAS := operator gateway cpu fetch dev
+EXTRAS := operator gateway cpu fetch builder dev
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock"
 
@@ -48,8 +48,8 @@ generate: $(READY) ## Write the CRD and the API reference from the models
 lock: $(READY) ## Lock the dependencies anew
 	@$(foreach extra,$(EXTRAS),$(COMPILE) --no-emit-package cosyvoice-operator --extra $(extra) pyproject.toml -o requirements/$(extra).txt &&) true
 	@$(COMPILE) requirements/uv.in -o requirements/uv.txt
-	@$(COMPILE) --python-version 3.11 requirements/triton-demo.in -o requirements/triton-demo.txt
-	@$(COMPILE) --python-version 3.11 --no-deps requirements/triton-demo-server.in -o requirements/triton-demo-server.txt
+	@$(COMPILE) requirements/triton-demo.in -o requirements/triton-demo.txt
+	@$(COMPILE) --no-deps requirements/triton-demo-server.in -o requirements/triton-demo-server.txt
 
 images: $(READY) ## Build all container images, without a container engine
 	@$(BIN)/devcluster build-image all
