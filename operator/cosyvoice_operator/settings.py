@@ -154,4 +154,4 @@ class Settings(BaseSettings):
             builder=self.image_builder,
             gpu_builder=self.image_gpu_builder,
         )
-        return PlanConfig(images, builds=self.builds, builds_per_namespace=self.builds_per_namespace)
+        return PlanConfig(images, self.gpu_rules(), builds=self.builds, builds_per_namespace=self.builds_per_namespace)

@@ -16,7 +16,6 @@ from cosyvoice_operator.core.children import (
     ServiceParams,
 )
 from cosyvoice_operator.core.failover import Allocation, Assignment
-from cosyvoice_operator.core.gpu import product_labels
 from cosyvoice_operator.core.model import Json
 from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL, POOL_LABEL, TIER_LABEL, common_labels, service_account_name
 from cosyvoice_operator.core.observe import PoolView
@@ -95,7 +94,7 @@ def _deployment(
         gateway=gateway,
         triton=triton,
         service_account=service_account_name(owner.name),
-        product_labels=product_labels(pool.gpu_type) if pool.gpu_type else (),
+        terms=pool.terms,
         node_selector=spec.scheduling.node_selector or {},
         tolerations=_tolerations(spec, pool),
         priority_class=spec.scheduling.priority_class_name,

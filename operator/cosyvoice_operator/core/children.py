@@ -103,7 +103,7 @@ class DeploymentParams(ChildParams):
         gateway: The container that speaks to clients.
         triton: The server behind it; None when the gateway computes by itself.
         service_account: Identity of the pods.
-        product_labels: Values of ``nvidia.com/gpu.product`` that the pods may run on; empty on CPU.
+        terms: ``nodeSelectorTerms`` of the nodes that will do; empty for any.
         node_selector, tolerations, priority_class: ``spec.scheduling``, passed on.
         pull_secrets: Names of image pull secrets.
         load_timeout: Budget of the startup probe.
@@ -119,7 +119,7 @@ class DeploymentParams(ChildParams):
     gateway: ContainerParams
     triton: ContainerParams | None
     service_account: str
-    product_labels: tuple[str, ...]
+    terms: tuple[Mapping[str, object], ...]
     node_selector: Mapping[str, str]
     tolerations: tuple[Mapping[str, object], ...]
     priority_class: str | None

@@ -30,6 +30,8 @@ class PoolState(StrEnum):
     """No usable node has this GPU type."""
     MISCONFIGURED = "Misconfigured"
     """Pods can't start or be placed until a person changes something; never a reason to fall back."""
+    UNSUPPORTED_GPU = "UnsupportedGPU"
+    """Its GPU type is too small or too old for the model, or nothing tells what it is; the pools after it serve."""
     LOAD_FAILED = "LoadFailed"
     """Containers run, but the model does not load, or does not compute where it should."""
 
@@ -59,6 +61,7 @@ class PoolFacts:
         previous: The state of the last plan; None for a new pool.
         now: The time of this plan.
         refusal: Why the API server lets the ReplicaSet make no pod; empty while it does.
+        unsupported: Why the GPU type can't serve; empty when it can.
     """
 
     name: str
@@ -73,6 +76,7 @@ class PoolFacts:
     previous: PoolState | None
     now: datetime
     refusal: str = ""
+    unsupported: str = ""
     revision: str = ""
 
     @property
@@ -118,6 +122,15 @@ def idle(facts: PoolFacts) -> Finding | None:
     if facts.desired or facts.live:
         return None
     return Finding(PoolState.IDLE, "NotNeeded", f"Pool {facts.name} is not needed: the tiers above it serve.")
+
+
+def unsupported_gpu(facts: PoolFacts) -> Finding | None:
+    """No pod of this GPU type would come to serve, however long one waits."""
+    if not facts.unsupported:
+        return None
+    which = f"pool {facts.name}" if facts.gpu_type else f"pool {facts.name}, which takes every GPU type"
+    message = f"No GPU serves {which}. {facts.unsupported} `cosyvoice-operator gpus` lists all types and what they can serve."
+    return Finding(PoolState.UNSUPPORTED_GPU, "UnsupportedGPU", message)
 
 
 def no_such_gpu(facts: PoolFacts) -> Finding | None:
@@ -223,6 +236,7 @@ def settled(facts: PoolFacts) -> Finding:
 
 POLICIES: tuple[Callable[[PoolFacts], Finding | None], ...] = (
     idle,
+    unsupported_gpu,
     no_such_gpu,
     refused,
     exhausted,

@@ -9,7 +9,7 @@ from typing import Any
 from cosyvoice_operator.api.defaults import Images
 from cosyvoice_operator.core.children import ChildParams, ObjectRef
 from cosyvoice_operator.core.errors import Blocked
-from cosyvoice_operator.core.gpu import NodeFacts
+from cosyvoice_operator.core.gpu import NodeFacts, NodeRule
 
 Json = dict[str, Any]
 
@@ -114,3 +114,5 @@ class PlanConfig:
     """The operator's own settings that planning depends on."""
 
     images: Images
+    gpu_rules: tuple[NodeRule, ...] = ()
+    """What the administrator says of nodes that no label tells the GPU type of."""

@@ -188,6 +188,7 @@ def _view(  # noqa: PLR0913, PLR0917 - one place that brings the facts of a pool
         previous=_state(previous),
         now=now,
         refusal=_refusal(deployment),
+        unsupported=pool.unsupported,
         revision=_revision(deployment),
     )
     return PoolView(pool, facts, reports, deployment, previous)

@@ -44,7 +44,7 @@ def make_plan(snapshot: Snapshot, config: PlanConfig, now: datetime) -> Plan:
         raise Invalid(Reason.UNSUPPORTED_SOURCE, message)
     previous = _previous(snapshot.owner)
     in_use = [(pool.tier, pool.gpu_type) for pool in previous.pools or () if pool.gpu_type and pool.desired]
-    pools = expand(snapshot.owner["metadata"]["name"], spec, snapshot.nodes, in_use)
+    pools = expand(snapshot.owner["metadata"]["name"], spec, snapshot.nodes, in_use, config.gpu_rules)
     views, retired = observe(snapshot, spec, pools, {pool.name: pool for pool in previous.pools or ()}, now)
     allocation = _allocate(spec, views, now)
     outcomes = _outcomes(views, allocation, retired, previous)

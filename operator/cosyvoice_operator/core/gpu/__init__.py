@@ -1,5 +1,6 @@
 """GPU types: found on nodes, named in one way, placed by labels, and matched with what the backends need."""
 
+from cosyvoice_operator.core.gpu.backends import Verdict, refusal, verdicts
 from cosyvoice_operator.core.gpu.labels import NodeRule
 from cosyvoice_operator.core.gpu.names import UNKNOWN, normalise_product, slug
 from cosyvoice_operator.core.gpu.nodes import (
@@ -13,8 +14,9 @@ from cosyvoice_operator.core.gpu.nodes import (
     supply,
     type_facts,
     types_present,
+    unplaceable,
 )
-from cosyvoice_operator.core.gpu.placement import placement, product_labels
+from cosyvoice_operator.core.gpu.placement import Term, placement, product_labels
 from cosyvoice_operator.core.gpu.slices import SliceFacts, merge_slices, parse_slice
 
 __all__ = [
@@ -27,14 +29,19 @@ __all__ = [
     "Sharing",
     "SliceFacts",
     "Supply",
+    "Term",
+    "Verdict",
     "merge_slices",
     "normalise_product",
     "parse_node",
     "parse_slice",
     "placement",
     "product_labels",
+    "refusal",
     "slug",
     "supply",
     "type_facts",
     "types_present",
+    "unplaceable",
+    "verdicts",
 ]

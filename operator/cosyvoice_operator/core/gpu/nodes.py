@@ -218,6 +218,34 @@ def supply(nodes: Iterable[NodeFacts], gpu_type: str, resource: str) -> Supply:
     return Supply(len(having), sum(node.ready and node.schedulable and offer.allocatable > 0 for node, offer in having))
 
 
+def unplaceable(nodes: Iterable[NodeFacts], resource: str) -> tuple[str, ...]:
+    """Say which nodes have GPUs under ``resource`` that no pod can choose, and what to do about it."""
+    unknown: list[str] = []
+    others: dict[str, list[str]] = {}
+    for node in nodes:
+        types = [offer.gpu_type for offer in node.offers if offer.resource == resource and not offer.placeable]
+        if UNKNOWN in types:
+            unknown.append(node.name)
+        elif types:
+            others.setdefault(", ".join(types), []).append(node.name)
+    told = [f"Nothing tells the GPU type of {_some(unknown)}: {_LABEL_IT}."] if unknown else []
+    told += [
+        f"The labels of {_some(names)} don't tell that the GPUs are {types}, and pods are placed by labels: {_LABEL_IT}; "
+        "several models in one node can't be told apart."
+        for types, names in sorted(others.items())
+    ]
+    return tuple(told)
+
+
+_LABEL_IT = "run GPU Feature Discovery there, or name the GPUs in the operator's settings (GPU_NODES)"
+
+
+def _some(names: list[str]) -> str:
+    """Name a few nodes; a cluster may have hundreds of a kind."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"node(s) {', '.join(names[:3])}{more}"
+
+
 def type_facts(nodes: Iterable[NodeFacts], gpu_type: str, resource: str) -> GPUTypeFacts:
     """Say what holds for a GPU type wherever it is.
 
