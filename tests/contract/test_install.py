@@ -30,7 +30,14 @@ OPERATOR = f"system:serviceaccount:{NAMESPACE}:cosyvoice-operator"
 ALL_VALUES = {
     "replicas": 3,
     "image": {"repository": "registry.example.com/operator", "digest": "sha256:" + "0" * 64, "pullPolicy": "Always"},
-    "runtimeImages": {"cpu": "c:1", "gateway": "g:1", "triton": "t:1"},
+    "runtimeImages": {
+        "cpu": "c:1",
+        "gateway": "g:1",
+        "triton": "t:1",
+        "fetch": "f:1",
+        "builder": "b:1",
+        "gpuBuilder": "gb:1",
+    },
     "logLevel": "DEBUG",
     "settings": {"WORKERS": 32, "PROBES": False, "LOG_STYLE": "text"},
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
@@ -104,9 +111,8 @@ def test_images_have_the_version_of_the_project(helm: Helm) -> None:
     env = {variable["name"]: variable["value"] for variable in container["env"]}
 
     assert container["image"] == f"docker.io/local/cosyvoice-operator:{__version__}"
-    assert env["COSYVOICE_OPERATOR_IMAGE_CPU"] == settings.image_cpu
-    assert env["COSYVOICE_OPERATOR_IMAGE_GATEWAY"] == settings.image_gateway
-    assert env["COSYVOICE_OPERATOR_IMAGE_TRITON"] == settings.image_triton
+    images = {name for name in Settings.model_fields if name.startswith("image_")}
+    assert {name: env[f"COSYVOICE_OPERATOR_{name.upper()}"] for name in images} == settings.model_dump(include=images)
 
 
 def test_every_variable_of_the_deployment_is_a_setting(helm: Helm) -> None:

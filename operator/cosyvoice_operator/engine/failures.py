@@ -15,6 +15,7 @@ from cosyvoice_operator.kube.errors import (
     TooManyRequestsError,
     UnavailableError,
 )
+from cosyvoice_operator.kube.resources import PERSISTENT_VOLUME_CLAIM
 
 TERMINATING_RETRY = 30.0
 """Seconds until a namespace that is being deleted is looked at again; with it, its resources go too."""
@@ -47,6 +48,12 @@ def name_conflict(ref: ObjectRef, live_owner: str | None) -> Blocked:
 
 def blocked_by(ref: ObjectRef, error: ApiError) -> Blocked | None:
     """Say what a refused write of a child needs from a person; None when trying again is all there is to do."""
+    if ref.kind == PERSISTENT_VOLUME_CLAIM.kind and _about_content(error):
+        return Blocked(
+            "ChildRefused",
+            f"the API server refused PersistentVolumeClaim {ref.name}: {error.message}. A claim that exists can't be changed, but for "
+            "its size where the storage class lets it grow: put engines.cache back as it was, or name another claim.",
+        )
     if isinstance(error, ForbiddenError) and not error.terminating:
         if "exceeded quota" in error.message:
             return Blocked("QuotaExceeded", f"{ref.kind} {ref.name}: {error.message}. Raise the quota or ask for less.")
@@ -58,6 +65,11 @@ def blocked_by(ref: ObjectRef, error: ApiError) -> Blocked | None:
     if isinstance(error, InvalidError):
         return Blocked("ChildRefused", f"the API server refused {ref.kind} {ref.name}: {error.message}")
     return None
+
+
+def _about_content(error: ApiError) -> bool:
+    """Tell whether an object was refused for what is in it. That a storage class can't grow comes as "forbidden"."""
+    return isinstance(error, InvalidError) or (isinstance(error, ForbiddenError) and "resize" in error.message)
 
 
 def retry_for(error: BaseException) -> Retry:

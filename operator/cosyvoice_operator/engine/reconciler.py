@@ -1,7 +1,8 @@
 """One reconcile: from what is known to what should be, and the writes in between.
 
 The order is fixed, so that being killed after any of them leaves a state from which the next reconcile goes on: children in the order of
-the plan, then deletions, then Events (their names make telling them twice harmless), then the one status patch that ends the transition.
+the plan, then Jobs, then deletions, then Events (their names make telling them twice harmless), then the one status patch that ends the
+transition.
 """
 
 from __future__ import annotations
@@ -14,23 +15,21 @@ from typing import Protocol
 
 from cosyvoice_operator.core.children import ChildParams, ObjectRef
 from cosyvoice_operator.core.diff import needs_apply, status_differs, status_patch
-from cosyvoice_operator.core.errors import Blocked, Invalid
+from cosyvoice_operator.core.errors import Invalid
 from cosyvoice_operator.core.model import Json, Plan, PlanConfig, ProbeTarget
 from cosyvoice_operator.core.naming import MANAGER
 from cosyvoice_operator.core.plan import make_plan, stalled_plan
-from cosyvoice_operator.engine.failures import blocked_by, name_conflict
+from cosyvoice_operator.engine.jobs import JobKeeper
 from cosyvoice_operator.engine.store import OWNER, Entry, Key, Store, is_controlled_by
+from cosyvoice_operator.engine.writes import DELETION_LOOK, Writes
 from cosyvoice_operator.kube.client import KubeClient
 from cosyvoice_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from cosyvoice_operator.kube.events import EventWriter
 from cosyvoice_operator.kube.ownership import owns
-from cosyvoice_operator.kube.resources import COSYVOICE_DEPLOYMENT, child_resource
+from cosyvoice_operator.kube.resources import COSYVOICE_DEPLOYMENT, JOB, child_resource
 from cosyvoice_operator.render import render
 
 logger = logging.getLogger(__name__)
-
-DELETION_LOOK = 1.0
-"""Seconds until a child that is being deleted is looked at again, should its last event be missed."""
 
 
 class Probes(Protocol):
@@ -67,6 +66,7 @@ class Reconciler:
     Attributes:
         store: What is known, and where the answers of writes go.
         client: Writes.
+        jobs: Writes Jobs, which several resources may share.
         events: Tells of transitions.
         probes: Told which pods' reports are wanted.
         observer: Told of each plan.
@@ -79,6 +79,7 @@ class Reconciler:
 
     store: Store
     client: KubeClient
+    jobs: JobKeeper
     events: EventWriter
     probes: Probes
     observer: PlanObserver
@@ -98,11 +99,14 @@ class Reconciler:
             # Its children carry its ownerReference: the garbage collector removes them. Writing now would race with it.
             self.probes.want(key, ())
             self.observer.observe_plan(key, None, None)
+            self.store.builds.set_aside(key, aside=False)
             return Outcome("gone")
         plan, invalid = self._plan(key)
-        pending = _Writes(self.blocked_retry)
+        pending = Writes(self.blocked_retry)
+        self.jobs.look_at(self.store.builds.set_aside(key, aside=not any(action.wanted for action in plan.jobs)))
         if not invalid:
             await self._apply_children(owner, plan, pending)
+            await self._carry_out_jobs(owner, plan, pending)
             await self._delete_unwanted(key, owner, plan, pending)
             if pending.count and pending.retry is None and self.busy():
                 # A hundred resources were applied at once: children of all of them first. By the time this status is written there is
@@ -116,13 +120,13 @@ class Reconciler:
             raise pending.retry
         return Outcome(_result(pending, invalid=invalid), pending.earliest(plan.requeue_after))
 
-    def _plan_again(self, key: Key, plan: Plan, pending: _Writes) -> Plan:
+    def _plan_again(self, key: Key, plan: Plan, pending: Writes) -> Plan:
         """Plan on what the writes made of it: the status of a new generation must not call a rollout done that has just begun."""
         if not pending.count and tuple(pending.blocked) == self.store.blocked.get(key, ()):
             return plan
         self.store.blocked[key] = tuple(pending.blocked)
         after, _ = self._plan(key)
-        if after.children != plan.children:
+        if (after.children, after.jobs) != (plan.children, plan.jobs):
             pending.look_again(0.0)
         return after
 
@@ -135,19 +139,16 @@ class Reconciler:
         except Invalid as error:
             return stalled_plan(snapshot, error, now), True
 
-    async def _apply_children(self, owner: Json, plan: Plan, pending: _Writes) -> None:
+    async def _apply_children(self, owner: Json, plan: Plan, pending: Writes) -> None:
         for params in plan.children:
-            try:
-                await self._apply(owner, params, pending)
-            except ConflictError as error:
-                pending.retry = error  # what is stored is old; the rest need not wait for it
-            except ApiError as error:
-                blocked = blocked_by(params.ref, error)
-                if blocked is None:
-                    raise
-                pending.block(blocked)
+            await pending.attempt(params.ref, self._apply(owner, params, pending))
 
-    async def _apply(self, owner: Json, params: ChildParams, pending: _Writes) -> None:
+    async def _carry_out_jobs(self, owner: Json, plan: Plan, pending: Writes) -> None:
+        for action in plan.jobs:
+            ref = ObjectRef(JOB.kind, owner["metadata"]["namespace"], action.name)
+            await pending.attempt(ref, self.jobs.carry_out(owner, action, pending))
+
+    async def _apply(self, owner: Json, params: ChildParams, pending: Writes) -> None:
         entry = self.store.child(params.ref)
         if entry is not None and entry.settled == params:
             return
@@ -156,13 +157,13 @@ class Reconciler:
             return
         uid = owner["metadata"]["uid"]
         if not is_controlled_by(entry.obj, uid):
-            self._refuse(owner, params.ref, entry.obj, pending)
+            pending.refuse(params.ref, entry.obj, owner)
         elif entry.obj["metadata"].get("deletionTimestamp"):
             pending.look_again(DELETION_LOOK)  # a new one can only be made once this one is gone
         else:
             await self._update(params, entry, pending)
 
-    async def _update(self, params: ChildParams, entry: Entry, pending: _Writes) -> None:
+    async def _update(self, params: ChildParams, entry: Entry, pending: Writes) -> None:
         body, version = render(params), entry.version
         if needs_apply(body, entry.obj, MANAGER) or not owns(body, entry.obj, MANAGER):
             try:
@@ -176,7 +177,7 @@ class Reconciler:
         # Also when it was applied: whatever the server made of it, the same apply would change nothing more.
         self.store.settle(params.ref, params, version)
 
-    async def _create(self, owner: Json, params: ChildParams, pending: _Writes) -> None:
+    async def _create(self, owner: Json, params: ChildParams, pending: Writes) -> None:
         resource = child_resource(params.kind)
         try:
             answer = await self.client.apply_new(resource, render(params))
@@ -188,19 +189,11 @@ class Reconciler:
             if is_controlled_by(live, owner["metadata"]["uid"]):
                 self.store.confirm(params.kind, live)
                 raise conflict from None
-            self._refuse(owner, params.ref, live, pending)
+            pending.refuse(params.ref, live, owner)
             return
         pending.count += 1
         self.store.update(params.kind, answer)
         self.store.settle(params.ref, params, int(answer["metadata"]["resourceVersion"]))
-
-    def _refuse(self, owner: Json, ref: ObjectRef, live: Json, pending: _Writes) -> None:
-        controller = next((r for r in live["metadata"].get("ownerReferences") or () if r.get("controller")), None)
-        if controller and controller["kind"] == OWNER and controller["name"] == owner["metadata"]["name"]:
-            # Left by a resource of the same name that was deleted a moment ago; the garbage collector is on its way.
-            pending.look_again(DELETION_LOOK)
-            return
-        pending.block(name_conflict(ref, f"{controller['kind']} {controller['name']}" if controller else None))
 
     async def _refresh(self, ref: ObjectRef) -> None:
         live = await self.client.find(child_resource(ref.kind), ref.namespace, ref.name)
@@ -209,14 +202,14 @@ class Reconciler:
         else:
             self.store.confirm(ref.kind, live)
 
-    async def _delete_unwanted(self, key: Key, owner: Json, plan: Plan, pending: _Writes) -> None:
+    async def _delete_unwanted(self, key: Key, owner: Json, plan: Plan, pending: Writes) -> None:
         wanted = {params.ref for params in plan.children} | plan.keep
         for ref, entry in list(self.store.children(key).items()):
             unwanted = ref not in wanted and is_controlled_by(entry.obj, owner["metadata"]["uid"])
             if unwanted and not entry.obj["metadata"].get("deletionTimestamp"):
                 await self._delete(ref, entry.uid, pending)
 
-    async def _delete(self, ref: ObjectRef, uid: str, pending: _Writes) -> None:
+    async def _delete(self, ref: ObjectRef, uid: str, pending: Writes) -> None:
         try:
             await self.client.delete(child_resource(ref.kind), ref.namespace, ref.name, uid)
         except ConflictError:
@@ -226,7 +219,7 @@ class Reconciler:
         pending.count += 1
         self.store.forget_object(ref)
 
-    async def _tell(self, key: Key, owner: Json, plan: Plan, pending: _Writes) -> None:
+    async def _tell(self, key: Key, owner: Json, plan: Plan, pending: Writes) -> None:
         for event in plan.events:
             try:
                 await self.events.write(owner, event)
@@ -246,28 +239,7 @@ class Reconciler:
         self.store.update(OWNER, answer)
 
 
-class _Writes:
-    """What one reconcile did, and what stood in its way."""
-
-    def __init__(self, blocked_retry: float) -> None:
-        self.count = 0
-        self._blocked_retry = blocked_retry
-        self.blocked: list[Blocked] = []
-        self.retry: ApiError | None = None
-        self._look: float | None = None
-
-    def block(self, blocked: Blocked) -> None:
-        self.blocked.append(blocked)
-        self.look_again(self._blocked_retry)
-
-    def look_again(self, seconds: float) -> None:
-        self._look = self.earliest(seconds)
-
-    def earliest(self, other: float | None) -> float | None:
-        return min((delay for delay in (self._look, other) if delay is not None), default=None)
-
-
-def _result(pending: _Writes, *, invalid: bool) -> str:
+def _result(pending: Writes, *, invalid: bool) -> str:
     if invalid:
         return "invalid"
     if pending.blocked:

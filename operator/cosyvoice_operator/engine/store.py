@@ -14,8 +14,9 @@ from cosyvoice_operator.core.children import ChildParams, ObjectRef
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import NodeFacts, NodeRule, SliceFacts, merge_slices, parse_node, parse_slice
 from cosyvoice_operator.core.model import Json, RuntimeReport, Snapshot
-from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL
-from cosyvoice_operator.engine.trim import trim_child, trim_owner, trim_pod
+from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL, JOB_NAME_LABEL
+from cosyvoice_operator.engine.builds import Builds
+from cosyvoice_operator.engine.trim import trim_child, trim_job, trim_owner, trim_pod
 
 _T = TypeVar("_T")
 
@@ -25,7 +26,7 @@ Key = tuple[str, str]
 Ident = tuple[str, str, str]
 """Kind, namespace and name of any object."""
 
-OWNER, NODE, SLICE, POD = "CosyVoiceDeployment", "Node", "ResourceSlice", "Pod"
+OWNER, NODE, SLICE, POD, JOB = "CosyVoiceDeployment", "Node", "ResourceSlice", "Pod", "Job"
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class Entry:
         obj: What is kept of it; see :mod:`cosyvoice_operator.engine.trim`.
         uid: Tells it from an earlier object of the same name.
         version: Its resource version.
-        key: The resource it belongs to; None for what concerns them all.
+        key: The resource it belongs to; None for what concerns them all, and for what several share (Jobs, and their pods).
         settled: Parameters that it is known to satisfy as it is, so that a reconcile about something else needn't compare again.
     """
 
@@ -61,7 +62,14 @@ def is_controlled_by(obj: Json, uid: str) -> bool:
 class Store:
     """Everything known, by kind. Only the event loop's thread touches it."""
 
-    def __init__(self, gpu_rules: tuple[NodeRule, ...] = ()) -> None:
+    def __init__(self, gpu_rules: tuple[NodeRule, ...] = (), builds: Builds | None = None) -> None:
+        """Make an empty store.
+
+        Args:
+            gpu_rules: The GPU types of nodes that no label tells.
+            builds: Keeps the Jobs.
+        """
+        self.builds = builds or Builds()
         self._gpu_rules = gpu_rules
         self._entries: dict[Ident, Entry] = {}
         self._gone: dict[Ident, int] = {}  # versions at which objects were deleted, until the next resync
@@ -98,18 +106,18 @@ class Store:
         same = known.uid == entry.uid and known.obj == entry.obj
         if same or (known.uid == entry.uid and _differs_in_status_only(known.obj, entry.obj)):
             entry.settled = known.settled
-        self._link(where, entry)
-        return frozenset() if same else _keys(entry)
+        touched = self._link(where, entry)
+        return frozenset() if same else touched
 
-    def confirm(self, kind: str, obj: Json) -> None:
-        """Take in an object that was read just now, whatever a watch has said.
+    def confirm(self, kind: str, obj: Json) -> frozenset[Key] | None:
+        """Take in an object that was read just now, whatever a watch has said; see :meth:`update` for what it returns.
 
         To a watch with a label selector an object that lost the label is deleted, at the very version that it then has.
         """
         where = ident(kind, obj)
         if self._gone.get(where, 0) <= int(obj["metadata"]["resourceVersion"]):
             self._gone.pop(where, None)
-        self.update(kind, obj)
+        return self.update(kind, obj)
 
     def remove(self, kind: str, obj: Json) -> frozenset[Key] | None:
         """Take in that an object was deleted; see :meth:`update` for what it returns."""
@@ -136,11 +144,11 @@ class Store:
             affected = None if affected is None or more is None else affected | more
         return affected
 
-    def forget_object(self, ref: ObjectRef) -> None:
-        """Forget a child that the server says isn't there."""
+    def forget_object(self, ref: ObjectRef) -> frozenset[Key] | None:
+        """Forget a child that the server says isn't there; see :meth:`update` for what it returns."""
         where = (ref.kind, ref.namespace, ref.name)
-        if where in self._entries:
-            self._drop(where, self._entries[where])
+        entry = self._entries.get(where)
+        return self._drop(where, entry) if entry else frozenset()
 
     def keys(self) -> list[Key]:
         """All resources known."""
@@ -184,6 +192,7 @@ class Store:
             return None
         pods = tuple(entry for _, entry in sorted(self._pods.get(key, {}).items()))
         reports = (self._reports[pod.uid] for pod in pods if pod.uid in self._reports)
+        jobs, job_pods = self.builds.of(key[0])
         return Snapshot(
             owner=owner,
             children=tuple(entry.obj for entry in self.children(key).values()),
@@ -191,6 +200,9 @@ class Store:
             nodes=self._all_nodes(),
             reports=dict(reports),
             blocked=self.blocked.get(key, ()),
+            jobs=jobs,
+            job_pods=job_pods,
+            builds=self.builds.tickets(),
         )
 
     def sizes(self) -> dict[str, int]:
@@ -234,13 +246,19 @@ class Store:
         if kind == OWNER:
             return Entry(trim_owner(obj, known), meta["uid"], version, (meta["namespace"], meta["name"]))
         name = (meta.get("labels") or {}).get(DEPLOYMENT_LABEL)
-        key = (meta["namespace"], name) if name else None
+        if kind == JOB and not name:
+            return Entry(trim_job(obj, known), meta["uid"], version, None)
         trimmed = trim_pod(obj, known) if kind == POD else trim_child(obj, kind, known)
+        key = (meta["namespace"], name) if name and not _of_job(trimmed) else None
         return Entry(trimmed, meta["uid"], version, key)
 
     def _link(self, where: Ident, entry: Entry) -> frozenset[Key]:
         self._entries[where] = entry
         kind, namespace, name = where
+        if kind == JOB and entry.key is None:
+            return self.builds.put_job(entry.obj)
+        if kind == POD and _of_job(entry.obj):
+            return self.builds.put_pod(entry.obj)
         if entry.key and kind == POD:
             self._pods.setdefault(entry.key, {})[name] = entry
         elif entry.key and kind != OWNER:
@@ -249,6 +267,10 @@ class Store:
 
     def _unlink(self, where: Ident, entry: Entry) -> frozenset[Key]:
         kind, namespace, name = where
+        if kind == JOB and entry.key is None:
+            return self.builds.drop_job(namespace, name)
+        if kind == POD and _of_job(entry.obj):
+            return self.builds.drop_pod(namespace, name)
         if entry.key and kind == POD:
             _take(self._pods, entry.key, name)
         elif entry.key and kind != OWNER:
@@ -269,6 +291,10 @@ class Store:
         if where[0] == OWNER and entry.key:
             self.blocked.pop(entry.key, None)
         return self._unlink(where, entry)
+
+
+def _of_job(obj: Json) -> bool:
+    return JOB_NAME_LABEL in (obj["metadata"].get("labels") or {})
 
 
 def _keys(entry: Entry) -> frozenset[Key]:

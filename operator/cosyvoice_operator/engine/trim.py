@@ -17,10 +17,13 @@ _POD_SPEC = ("nodeName", "schedulingGates")
 _POD_STATUS = (
     "conditions", "phase", "reason", "message", "podIP", "startTime", "initContainerStatuses", "containerStatuses",
 )  # fmt: skip
+_JOB_META = (
+    "name", "namespace", "uid", "labels", "annotations", "ownerReferences", "creationTimestamp", "deletionTimestamp",
+)  # fmt: skip
 _CONTAINER = ("name", "image", "ready", "started", "restartCount", "state", "lastState")
 
-# Only a Deployment's status is read. The others change it without any meaning for us (a budget does with every pod).
-_STATUS_READ = frozenset({"Deployment"})
+# Only the status of these is read. The others change it without any meaning for us (a budget does with every pod).
+_STATUS_READ = frozenset({"Deployment", "Job"})
 
 _INTERNED = 64
 """Longest string that is looked for among those of other objects; longer ones are messages, and rarely the same."""
@@ -65,6 +68,15 @@ def trim_pod(obj: Json, known: Json) -> Json:
         status["conditions"] = [_without(c, ("lastProbeTime", "observedGeneration")) for c in status["conditions"]]
     trimmed = {"metadata": _only(obj["metadata"], _POD_META), "spec": _only(obj["spec"], _POD_SPEC), "status": status}
     return _share(trimmed, known)
+
+
+def trim_job(obj: Json, known: Json) -> Json:
+    """A Job that several resources may share: whose it is, whether it may run, and how it ended. See :func:`trim_owner`."""
+    status = _only(obj.get("status") or {}, ("conditions",))
+    if "conditions" in status:
+        status["conditions"] = [_without(c, ("lastProbeTime",)) for c in status["conditions"]]
+    spec = _only(obj["spec"], ("suspend",))
+    return _share({"metadata": _only(obj["metadata"], _JOB_META), "spec": spec, "status": status}, known)
 
 
 def _only(mapping: Mapping[str, Any], keys: Iterable[str]) -> Json:

@@ -57,11 +57,13 @@ DEPLOYMENT = Resource("Deployment", "apps", "v1", "deployments", selector=_OURS)
 SERVICE = Resource("Service", "", "v1", "services", selector=_OURS)
 SERVICE_ACCOUNT = Resource("ServiceAccount", "", "v1", "serviceaccounts", selector=_OURS)
 POD_DISRUPTION_BUDGET = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", selector=_OURS)
+PERSISTENT_VOLUME_CLAIM = Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims", selector=_OURS)
+JOB = Resource("Job", "batch", "v1", "jobs", selector=_OURS)
 EVENT = Resource("Event", "events.k8s.io", "v1", "events")
 LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 
-CHILDREN = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, POD_DISRUPTION_BUDGET)
-"""Kinds of objects that the operator applies for a CosyVoiceDeployment."""
+CHILDREN = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, POD_DISRUPTION_BUDGET, PERSISTENT_VOLUME_CLAIM, JOB)
+"""Kinds of objects that the operator makes for a CosyVoiceDeployment."""
 
 WATCHED = (COSYVOICE_DEPLOYMENT, NODE, RESOURCE_SLICE, POD, *CHILDREN)
 

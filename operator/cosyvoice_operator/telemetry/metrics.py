@@ -11,6 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 _PREFIX = "cosyvoice_operator"
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_BUILD = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200)
 _LOAD = (0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1200)
 
 
@@ -43,6 +44,20 @@ class Metrics:
             ["family", "backend"],
             buckets=_LOAD,
             registry=registry,
+        )
+        self.engine_build = Histogram(
+            f"{_PREFIX}_engine_build_seconds",
+            "Seconds that engines took to build, as their builders report them.",
+            ["backend", "gpu_type"],
+            buckets=_BUILD,
+            registry=registry,
+        )
+        self.builds = self._counter(
+            "builds_total",
+            "Engine builds and model fetches that have ended, by what they made and how: Succeeded, Reused or Failed.",
+            "component",
+            "outcome",
+            "reason",
         )
         self.probes = self._counter("runtime_probes_total", "Reports asked of runtime pods, by result.", "result")
         self.failovers = self._counter(

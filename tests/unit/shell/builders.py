@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 Json = dict[str, Any]
@@ -74,3 +76,50 @@ def node(name: str = "n1", *, version: int = 1, gpus: int = 2, ready: bool = Tru
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
         },
     } | more
+
+
+def job(
+    name: str = "engine-1",
+    *,
+    version: int = 1,
+    uid: str = "job-uid",
+    namespace: str = "ns",
+    owners: Sequence[str] = ("x",),
+    suspend: bool = True,
+    ended: str = "",
+    created: datetime = datetime(2026, 1, 1, tzinfo=UTC),
+) -> Json:
+    """A Job that builds an engine for several resources."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "resourceVersion": str(version),
+            "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "labels": {
+                "app.kubernetes.io/managed-by": "cosyvoice-operator",
+                "app.kubernetes.io/component": "engine",
+                "tts.cosyvoice.io/engine": name.removeprefix("engine-"),
+            },
+            "ownerReferences": [
+                {"kind": "CosyVoiceDeployment", "name": owner, "uid": f"{owner}-uid", "controller": False}
+                for owner in owners
+            ],
+        },
+        "spec": {"suspend": suspend, "template": {}},
+        "status": {"conditions": [{"type": ended, "status": "True"}]} if ended else {},
+    }
+
+
+def job_pod(
+    name: str = "engine-1-abcde", *, of: str = "engine-1", version: int = 1, job_uid: str = "job-uid", **status: Any
+) -> Json:
+    """A pod of a Job."""
+    made = pod(name, version=version, uid=f"{name}-uid", **status)
+    made["metadata"]["labels"] = {
+        "batch.kubernetes.io/job-name": of,
+        "app.kubernetes.io/managed-by": "cosyvoice-operator",
+    }
+    made["metadata"]["ownerReferences"] = [{"kind": "Job", "name": of, "uid": job_uid, "controller": True}]
+    return made

@@ -22,6 +22,7 @@ from cosyvoice_operator.kube.errors import (
 )
 
 CALL = Call("patch", "deployments.apps", "ns", "x-cpu")
+CLAIM = ObjectRef("PersistentVolumeClaim", "ns", "x-engines")
 REF = ObjectRef("Deployment", "ns", "x-cpu")
 
 
@@ -96,6 +97,22 @@ class TestBlocked:
     @pytest.mark.parametrize("status", [404, 409, 429, 500])
     def test_what_may_pass_by_itself_blocks_nothing(self, status: int) -> None:
         assert blocked_by(REF, answer(status)) is None
+
+    @pytest.mark.parametrize(
+        ("status", "message"),
+        [
+            (422, "spec: Forbidden: spec is immutable after creation"),
+            (403, "only dynamically provisioned pvc can be resized"),
+        ],
+    )
+    def test_a_claim_that_cannot_be_changed_says_so(self, status: int, message: str) -> None:
+        blocked = blocked_by(CLAIM, answer(status, message))
+        assert blocked.reason == "ChildRefused"
+        assert message in blocked.message
+        assert "put engines.cache back as it was" in blocked.message
+
+    def test_a_claim_that_may_not_be_written_is_a_matter_of_access_rules(self) -> None:
+        assert blocked_by(CLAIM, answer(403, "no RBAC")).reason == "Forbidden"
 
     def test_an_object_in_the_way_is_named_with_its_owner(self) -> None:
         assert "is controlled by StatefulSet db" in name_conflict(REF, "StatefulSet db").message
