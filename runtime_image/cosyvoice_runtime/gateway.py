@@ -13,6 +13,7 @@ from typing import Any
 
 from cosyvoice_runtime.backends import Backend, BackendFacts
 from cosyvoice_runtime.dispatch import Dispatcher
+from cosyvoice_runtime.engines import Engine, Expected, find
 from cosyvoice_runtime.metrics import Metrics
 from cosyvoice_runtime.selfcheck import CheckTimes, SelfCheck
 from cosyvoice_runtime.settings import Settings
@@ -38,12 +39,14 @@ class Gateway:
     """One backend, its dispatcher, its health and its metrics."""
 
     def __init__(self, settings: Settings) -> None:
+        """Put the parts together; raises EngineError when the engine that is mounted is not the one for this pod."""
         self.settings = settings
+        self.engine = mounted_engine(settings)
         self.metrics = Metrics()
         self.lifecycle = Lifecycle(started=time.monotonic())
         times = CheckTimes(settings.self_synthesis_interval, settings.self_synthesis_timeout, settings.load_timeout)
         self.check = SelfCheck(times, time.monotonic, lambda: datetime.now(UTC))
-        self.backend = make_backend(settings, self.metrics, self.lifecycle)
+        self.backend = make_backend(settings, self.metrics, self.lifecycle, self.engine)
         self.dispatcher = Dispatcher(self.backend, settings.synthesis_timeout, self.check)
         self._loaded = asyncio.Event()
         self._watch()
@@ -126,7 +129,7 @@ class Gateway:
             "providers": list(facts.providers) if facts else [],
             "loadSeconds": facts.load_seconds if facts else None,
             "warmupSeconds": facts.warmup_seconds if facts else None,
-            "engineKey": None,
+            "engineKey": self.engine.key if self.engine else None,
             "uptimeSeconds": round(time.monotonic() - self.lifecycle.started, 3),
             "streams": self.dispatcher.streams,
             "selfSynthesis": {
@@ -150,7 +153,15 @@ def describe(facts: BackendFacts | None) -> dict[str, Any]:
     return {"providers": facts.providers, "loadSeconds": facts.load_seconds, "warmupSeconds": facts.warmup_seconds}
 
 
-def make_backend(settings: Settings, metrics: Metrics, lifecycle: Lifecycle) -> Backend:
+def mounted_engine(settings: Settings) -> Engine | None:
+    """The engine that the pod was given; None without one. Raises EngineError when it was built for something else."""
+    if settings.engine_dir is None:
+        return None
+    expected = Expected(settings.backend_title, settings.family, settings.voice, settings.execution_provider)
+    return find(settings.engine_dir, expected)
+
+
+def make_backend(settings: Settings, metrics: Metrics, lifecycle: Lifecycle, engine: Engine | None) -> Backend:
     """The backend that the settings name. Imports only what that one needs: an image holds the libraries of one backend."""
     if settings.backend == "triton":
         from cosyvoice_runtime.backends.triton import TritonBackend, TritonOptions  # noqa: PLC0415
@@ -166,7 +177,12 @@ def make_backend(settings: Settings, metrics: Metrics, lifecycle: Lifecycle) -> 
     from cosyvoice_runtime.backends.onnxruntime import PoolOptions, WorkerPool  # noqa: PLC0415
 
     pool = WorkerPool(
-        PoolOptions(settings.worker_count, settings.voice, warmup_requests=settings.warmup_requests),
+        PoolOptions(
+            settings.worker_count,
+            settings.voice,
+            warmup_requests=settings.warmup_requests,
+            engine=engine.folder if engine else None,
+        ),
         lambda facts: metrics.loaded(facts.load_seconds),
         lifecycle.give_up,
     )

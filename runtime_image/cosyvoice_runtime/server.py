@@ -13,6 +13,7 @@ from types import FrameType
 import uvicorn
 
 from cosyvoice_runtime.api.app import make_app
+from cosyvoice_runtime.engines import EngineError
 from cosyvoice_runtime.gateway import Gateway
 from cosyvoice_runtime.settings import Settings
 
@@ -60,7 +61,11 @@ async def serve(settings: Settings) -> int:
     Returns:
         The exit status: 0 after a signal, 1 when the model could not be loaded.
     """
-    gateway = Gateway(settings)
+    try:
+        gateway = Gateway(settings)
+    except EngineError as error:
+        _leave(str(error))
+        return 1
     config = uvicorn.Config(
         make_app(gateway),
         host=settings.host,

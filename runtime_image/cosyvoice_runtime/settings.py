@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
@@ -25,6 +26,7 @@ class Settings(BaseSettings):
     tier: str = ""
     pool: str = ""
     execution_provider: Literal["CPU", "CUDA"] = "CPU"
+    engine_dir: Path | None = None
 
     host: str = "0.0.0.0"  # noqa: S104 - a pod's address is known only to the cluster
     port: Annotated[int, Field(ge=0, le=65535)] = 8080

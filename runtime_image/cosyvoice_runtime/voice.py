@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # From 1.29 on the Linux wheels of onnxruntime report model names, graphs and host facts to their maker, unless this is set
 # before they are imported. A pod reports to nobody; and without a writable home each start would print warnings about it.
@@ -31,7 +32,7 @@ from cosyvoice_runtime.noise import NoiseTable
 
 # Phonemes per run of the graph: attention grows with the square of the length.
 MAX_PHONEMES = 300
-_WARM_UP_TEXTS = (
+WARM_UP_TEXTS = (
     "Warm up.",
     "This is a longer warm up sentence, with 1,250 numbers in it, so that the arenas reach their usual size before a caller comes.",
     "Zxqvorbl and Aldebaran are words that no lexicon has.",
@@ -68,6 +69,27 @@ def session_options(threads: int) -> ort.SessionOptions:
     return options
 
 
+@dataclass(frozen=True)
+class Graphs:
+    """The files of a voice: phonemes to spectra, and the reading of words that no lexicon has."""
+
+    voice: Path
+    words: Path
+
+    def within(self, folder: Path) -> Graphs:
+        """The same files in another directory."""
+        return Graphs(folder / self.voice.name, folder / self.words.name)
+
+
+def embedded(voice: str) -> Graphs:
+    """The graphs of a voice inside this package; raises ValueError for one that is not."""
+    known = {name for name, facts in VOICES.items() if facts.get("bundled")}
+    if voice not in known:
+        raise ValueError(f"voice {voice!r} is not inside this image; it holds {', '.join(sorted(known))}")
+    assets, facts = Path(ASSETS), VOICES[voice]
+    return Graphs(assets / facts["file"], assets / ("oov_gb.onnx" if facts["british"] else "oov.onnx"))
+
+
 class EmbeddedVoice:
     """One voice of `hibari-tts` that is inside the package, so that nothing is ever fetched.
 
@@ -75,25 +97,39 @@ class EmbeddedVoice:
     """
 
     def __init__(
-        self, voice: str = "heart", threads: int = 1, providers: tuple[str, ...] = ("CPUExecutionProvider",)
+        self,
+        voice: str = "heart",
+        threads: int = 1,
+        providers: tuple[str, ...] = ("CPUExecutionProvider",),
+        graphs: Graphs | None = None,
+        seed: int | None = None,
     ) -> None:
-        known = {name for name, facts in VOICES.items() if facts.get("bundled")}
-        if voice not in known:
-            raise ValueError(f"voice {voice!r} is not inside this image; it holds {', '.join(sorted(known))}")
+        """Load a voice.
+
+        Args:
+            voice: Its name.
+            threads: Of each session.
+            providers: Execution providers of the voice's own graph.
+            graphs: Where its graphs are; left out: inside the package, as they were made.
+            seed: Of the noise in the sound; left out: another one each time.
+
+        Raises:
+            ValueError: The voice is not inside this image.
+        """
+        original = embedded(voice)
+        graphs = graphs or original
         started = time.perf_counter()
-        assets = Path(ASSETS)
-        facts = VOICES[voice]
-        british = bool(facts["british"])
         options = session_options(threads)
         self.voice = voice
-        self._session = ort.InferenceSession(str(assets / facts["file"]), options, providers=list(providers))
-        oov = str(assets / ("oov_gb.onnx" if british else "oov.onnx"))
-        oov_session = ort.InferenceSession(oov, options, providers=["CPUExecutionProvider"])
-        self._g2p = G2P(british=british, oov=OOV(oov, session=oov_session))
+        self._session = ort.InferenceSession(str(graphs.voice), options, providers=list(providers))
+        words = ort.InferenceSession(str(graphs.words), options, providers=["CPUExecutionProvider"])
+        # The library reads the letters of that graph from a file beside the original.
+        self._g2p = G2P(british=bool(VOICES[voice]["british"]), oov=OOV(str(original.words), session=words))
+        assets = Path(ASSETS)
         self._vocabulary: dict[str, int] = json.loads((assets / "vocab.json").read_text(encoding="utf-8"))
         # Letters of the phonetic alphabet; marks of stress and length, and punctuation, make no sound of their own.
         self._sounds = frozenset(char for char in self._vocabulary if unicodedata.category(char) in {"Ll", "Lu", "Lo"})
-        self._noise = NoiseTable()
+        self._noise = NoiseTable(seed)
         self._speed = np.ones(1, np.float32)
         self.load_seconds = time.perf_counter() - started
 
@@ -106,7 +142,7 @@ class EmbeddedVoice:
         """Speak `rounds` texts of different kinds; gives the seconds it took."""
         started = time.perf_counter()
         for number in range(rounds):
-            for piece in self.pieces(_WARM_UP_TEXTS[number % len(_WARM_UP_TEXTS)]):
+            for piece in self.pieces(WARM_UP_TEXTS[number % len(WARM_UP_TEXTS)]):
                 self.synthesize(piece)
         return time.perf_counter() - started
 
@@ -122,11 +158,15 @@ class EmbeddedVoice:
             raise TextRefusedError(f"the voice cannot read a part of it ({type(error).__name__})") from None
         return [piece for piece in cut(phonemes, MAX_PHONEMES) if not self._sounds.isdisjoint(piece)]
 
-    def synthesize(self, phonemes: str) -> Wave:
-        """A float32 wave [samples] at 24 kHz for one part."""
+    def inputs(self, phonemes: str) -> dict[str, npt.NDArray[Any]]:
+        """What the voice's graph takes for one part: ids [1, phonemes + 2] and speed [1]."""
         vocabulary = self._vocabulary
         ids = np.asarray([[0, *[vocabulary[char] for char in phonemes if char in vocabulary], 0]], np.int64)
-        outputs = self._session.run(None, {"ids": ids, "speed": self._speed})
+        return {"ids": ids, "speed": self._speed}
+
+    def synthesize(self, phonemes: str) -> Wave:
+        """A float32 wave [samples] at 24 kHz for one part."""
+        outputs = self._session.run(None, self.inputs(phonemes))
         wave: Wave = dsp.synth(*(output[0] for output in outputs), self._noise)
         return wave
 

@@ -40,6 +40,8 @@ class PoolOptions:
     voice: str
     threads: int = 1
     warmup_requests: int = 3
+    engine: Path | None = None
+    """Where the graphs of an engine are; without one they come from the package."""
 
 
 class WorkerLink(asyncio.Protocol):
@@ -308,6 +310,7 @@ class WorkerPool:
         ours.settimeout(0)
         options = self._options
         arguments = [str(theirs.fileno()), options.voice, str(options.threads), str(options.warmup_requests)]
+        arguments += [] if options.engine is None else [str(options.engine)]
         try:
             link.process = await asyncio.create_subprocess_exec(
                 sys.executable,

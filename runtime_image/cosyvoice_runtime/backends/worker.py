@@ -1,6 +1,6 @@
 """A worker process: loads the embedded voice, then speaks the sentences that come through a socket, one after the other.
 
-Started by `backends.onnxruntime` as `python -m cosyvoice_runtime.backends.worker FD VOICE THREADS WARMUP`. It ends when the
+Started by `backends.onnxruntime` as `python -m cosyvoice_runtime.backends.worker FD VOICE THREADS WARMUP [ENGINE]`. It ends when the
 gateway closes the socket or dies, so that no worker outlives its gateway.
 """
 
@@ -13,7 +13,8 @@ import socket
 import sys
 import time
 from collections import deque
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cosyvoice_runtime.backends.wire import Kind, Parser, frame, send
@@ -76,16 +77,32 @@ class Inbox:
             self._sock.sendall(frame(Kind.LAST, number))
 
 
-def load(voice: str, threads: int, warmup: int, started: float) -> tuple[EmbeddedVoice, bytes]:
-    """Load and warm up; gives the voice and the READY payload. The load time includes importing the runtime libraries."""
-    from cosyvoice_runtime.voice import EmbeddedVoice, VoiceFacts  # noqa: PLC0415 - timed, and errors are reported
+@dataclass(frozen=True)
+class Arguments:
+    """The command line after the socket."""
 
-    loaded = EmbeddedVoice(voice, threads)
+    voice: str
+    threads: int
+    warmup: int
+    engine: Path | None
+
+    @classmethod
+    def parse(cls, voice: str, threads: str, warmup: str, engine: str | None = None) -> Arguments:
+        """From their texts."""
+        return cls(voice, int(threads), int(warmup), None if engine is None else Path(engine))
+
+
+def load(wanted: Arguments, started: float) -> tuple[EmbeddedVoice, bytes]:
+    """Load and warm up; gives the voice and the READY payload. The load time includes importing the runtime libraries."""
+    from cosyvoice_runtime.voice import EmbeddedVoice, VoiceFacts, embedded  # noqa: PLC0415 - timed, and errors are reported
+
+    graphs = None if wanted.engine is None else embedded(wanted.voice).within(wanted.engine)
+    loaded = EmbeddedVoice(wanted.voice, wanted.threads, graphs=graphs)
     load_seconds = time.perf_counter() - started
-    warmup_seconds = loaded.warm_up(warmup)
+    warmup_seconds = loaded.warm_up(wanted.warmup)
     # A hundred megabytes of lexicon live as long as the process; the collector need not look through them again and again.
     gc.freeze()
-    facts = VoiceFacts(voice, loaded.providers, round(load_seconds, 4), round(warmup_seconds, 4))
+    facts = VoiceFacts(wanted.voice, loaded.providers, round(load_seconds, 4), round(warmup_seconds, 4))
     return loaded, json.dumps(asdict(facts)).encode()
 
 
@@ -129,14 +146,14 @@ def _report(sock: socket.socket, number: int, kind: str, message: str) -> None:
 def main(arguments: list[str]) -> int:
     """Entry point."""
     started = time.perf_counter()
-    descriptor, voice_name, threads, warmup = arguments
+    descriptor, *rest = arguments
     # The gateway decides when a worker ends: a signal to the whole process group must not cut a stream that is draining.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=int(descriptor))
     try:
         try:
-            voice, ready = load(voice_name, int(threads), int(warmup), started)
+            voice, ready = load(Arguments.parse(*rest), started)
         except Exception as error:  # noqa: BLE001 - the reason must reach the status, whatever it is
             sock.sendall(frame(Kind.BROKEN, 0, f"{type(error).__name__}: {error}".encode()[:2000]))
             return 1

@@ -27,6 +27,13 @@ PARTS = tuple(_MODULES)
 _PR_SET_PDEATHSIG = 1
 
 
+class TellStage(Protocol):
+    """Tells what is being done: the phase, and how many of how many steps are done, where they can be counted."""
+
+    def __call__(self, phase: str, done: int | None = None, total: int | None = None) -> None:
+        """Tell it."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One request with everything that a part needs to fulfil it."""
@@ -38,8 +45,7 @@ class Job:
     """The model's directory; None for one that is inside the image."""
     scratch: Path
     """A directory that outlives builds: timing caches."""
-    stage: Callable[[str, int | None, int | None], None]
-    """Tells what is being done: phase, steps done, steps in all."""
+    stage: TellStage
 
 
 class Part(Protocol):

@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import triton_python_backend_utils as pb_utils
@@ -17,7 +18,7 @@ from cosyvoice_runtime import text as texts
 from cosyvoice_runtime.errors import BadAudioError, NothingToSpeakError, SynthesisError, TextRefusedError
 
 if TYPE_CHECKING:
-    from cosyvoice_runtime.voice import EmbeddedVoice
+    from cosyvoice_runtime.voice import EmbeddedVoice, Graphs
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 REFERENCES = ("reference_wav", "reference_wav_len", "reference_text")
@@ -40,7 +41,7 @@ class TritonPythonModel:
         self._max_chars = int(parameters.get("max_chars", "5000"))
         # The pod's voice goes first: it is what the resource asks for.
         voice = os.environ.get("COSYVOICE_VOICE") or parameters.get("voice", "heart")
-        self._voice = EmbeddedVoice(voice, int(parameters.get("threads", "1")))
+        self._voice = EmbeddedVoice(voice, int(parameters.get("threads", "1")), graphs=mounted(voice))
         load = time.perf_counter() - started
         warmup = self._voice.warm_up(int(parameters.get("warmup_requests", "3")))
         gc.freeze()  # the lexicon lives as long as the process; the collector need not look through it again and again
@@ -99,6 +100,18 @@ class TritonPythonModel:
                 f"target_text has {len(text)} characters, at most {self._max_chars}; send it in parts"
             )
         return texts.clean(text)
+
+
+def mounted(voice: str) -> Graphs | None:
+    """The graphs of the engine that the pod was given; None without one. Raises EngineError when it is for something else."""
+    from cosyvoice_runtime import engines  # noqa: PLC0415 - timed
+    from cosyvoice_runtime.voice import embedded  # noqa: PLC0415
+
+    folder = os.environ.get("COSYVOICE_ENGINE_DIR")
+    if not folder:
+        return None
+    expected = engines.Expected("Triton", os.environ.get("COSYVOICE_FAMILY", "Demo"), voice, "CPU")
+    return embedded(voice).within(engines.find(Path(folder), expected).folder)
 
 
 def publish(name: str, description: str, value: float, **labels: str) -> tuple[Any, Any]:
