@@ -1,4 +1,4 @@
-"""The command line: ``cosyvoice-operator run | crdgen | render``."""
+"""The command line: ``cosyvoice-operator run | crdgen | render | gpus``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cosyvoice_operator import __version__
+
+if TYPE_CHECKING:
+    from cosyvoice_operator.api.source import Family
+    from cosyvoice_operator.settings import Settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,11 +40,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     render.add_argument(
         "--nodes", type=Path, metavar="FILE", help="nodes of the cluster, e.g. from kubectl get nodes -o yaml"
     )
+    gpus = commands.add_parser("gpus", help="print the GPU types of a cluster, or of a file, as the operator sees them")
+    gpus.add_argument(
+        "-f", "--filename", type=Path, metavar="FILE", help="Nodes, and ResourceSlices if any; left out: the cluster"
+    )
+    gpus.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+    gpus.add_argument(
+        "--family", type=_family, default="CosyVoice3", help="model family to serve (default: CosyVoice3)"
+    )
     options = parser.parse_args(arguments)
     if options.command == "crdgen":
         return _crdgen(options.out, check=options.check)
     if options.command == "render":
         return _render(options.filename, options.nodes)
+    if options.command == "gpus":
+        return _gpus(options.filename, options.output, options.family)
     return _run()
 
 
@@ -49,7 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run() -> int:
     from cosyvoice_operator.app import run  # noqa: PLC0415
     from cosyvoice_operator.kube.login import LoginError  # noqa: PLC0415
-    from cosyvoice_operator.settings import Settings  # noqa: PLC0415
     from cosyvoice_operator.telemetry.logs import configure_logging  # noqa: PLC0415
 
     try:
@@ -58,7 +72,7 @@ def _run() -> int:
     except ImportError:
         from asyncio import new_event_loop  # noqa: PLC0415
 
-    settings = Settings()
+    settings = _settings()
     configure_logging(settings.log_level, settings.log_style)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -83,6 +97,44 @@ def _render(resources: Path, nodes: Path | None) -> int:
         print(f"cosyvoice-operator: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _family(name: str) -> Family:
+    from cosyvoice_operator.api.source import Family  # noqa: PLC0415
+
+    try:
+        return Family(name)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(Family)}") from None
+
+
+def _gpus(file: Path | None, output: str, family: Family) -> int:
+    from cosyvoice_operator.gpus import as_json, as_table, from_cluster, from_file  # noqa: PLC0415
+    from cosyvoice_operator.kube.errors import ApiError  # noqa: PLC0415
+    from cosyvoice_operator.kube.login import LoginError  # noqa: PLC0415
+    from cosyvoice_operator.offline import OfflineError  # noqa: PLC0415
+
+    settings = _settings()
+    try:
+        found = from_file(file, settings, family) if file else asyncio.run(from_cluster(settings, family))
+    except (OfflineError, LoginError, ApiError) as error:
+        print(f"cosyvoice-operator: {error}", file=sys.stderr)
+        return 1
+    print(as_json(found, family) if output == "json" else as_table(found, family))
+    return 0
+
+
+def _settings() -> Settings:
+    """Read the settings; a variable that can't be read ends the command with its name."""
+    from pydantic import ValidationError  # noqa: PLC0415
+    from pydantic_settings import SettingsError  # noqa: PLC0415
+
+    from cosyvoice_operator.settings import Settings  # noqa: PLC0415
+
+    try:
+        return Settings()
+    except (ValidationError, SettingsError) as error:
+        raise SystemExit(f"cosyvoice-operator: a COSYVOICE_OPERATOR_* variable can't be used: {error}") from error
 
 
 if __name__ == "__main__":

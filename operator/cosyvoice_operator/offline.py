@@ -32,11 +32,12 @@ def render_files(resources: Path, nodes: Path | None) -> str:
     Raises:
         OfflineError: A file isn't readable, or a resource is refused.
     """
-    facts = tuple(parse_node(node) for node in _objects(nodes, "Node")) if nodes else ()
-    owners = list(_objects(resources, "CosyVoiceDeployment"))
+    settings = Settings()
+    facts = tuple(parse_node(node, settings.gpu_rules()) for node in read_objects(nodes, "Node")) if nodes else ()
+    owners = list(read_objects(resources, "CosyVoiceDeployment"))
     if not owners:
         raise OfflineError(f"{resources}: there is no CosyVoiceDeployment in it")
-    config = Settings().plan_config()
+    config = settings.plan_config()
     children = [child for owner in owners for child in _children(resources, owner, facts, config)]
     return yaml.safe_dump_all(children, sort_keys=False, allow_unicode=True, width=120)
 
@@ -51,15 +52,20 @@ def _children(file: Path, owner: Json, nodes: tuple[NodeFacts, ...], config: Pla
     return [render(params) for params in plan.children]
 
 
-def _objects(file: Path, kind: str) -> Iterable[Json]:
+def read_objects(file: Path, kind: str) -> Iterable[Json]:
+    """Read the objects of one kind in a file, on their own or in lists. What says no kind is a Node.
+
+    Raises:
+        OfflineError: The file isn't readable, or an object has no name.
+    """
     for position, document in enumerate(_documents(file), 1):
         items = document.get("items") or () if str(document.get("kind", "")).endswith("List") else (document,)
         for item in items:
-            if item.get("kind", "Node" if kind == "Node" else None) != kind:
+            if item.get("kind", "Node") != kind:
                 continue
             if not (item.get("metadata") or {}).get("name"):
                 raise OfflineError(f"{file}: document {position}: a {kind} without metadata.name")
-            if kind != "Node" and not str(item.get("apiVersion", "")).startswith(f"{GROUP}/"):
+            if kind == "CosyVoiceDeployment" and not str(item.get("apiVersion", "")).startswith(f"{GROUP}/"):
                 raise OfflineError(f"{file}: {kind} {item['metadata']['name']}: apiVersion must begin with {GROUP}/")
             yield item
 

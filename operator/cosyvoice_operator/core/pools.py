@@ -100,6 +100,8 @@ class _Sight:
 
     def refusal(self, tier: EffectiveTier, gpu: EffectiveGPU, gpu_type: str) -> str:
         facts = type_facts(self.nodes, gpu_type, gpu.resource)
+        if facts.compute_capability is None and not supply(self.nodes, gpu_type, gpu.resource).nodes:
+            return ""  # the first node of the type will tell
         return refusal(facts, self.family, tier.backend)
 
     def left_out(self, tier: EffectiveTier, gpu: EffectiveGPU) -> list[str]:

@@ -22,7 +22,7 @@ _SHARED = re.compile(r"(?<=.)(?:-SHARED)+$")
 _VENDOR = re.compile(r"^(?:(?:nvidia|tesla|grid)-)+(?=.)", re.IGNORECASE)
 _PARTS = re.compile(rf"(?P<card>.+?)(?:-MIG-(?P<mig>.+?))?(?:-(?P<arch>{'|'.join(OTHER_ARCHS)}))?", re.DOTALL)
 _VGPU = re.compile(r"(?P<card>.+)-(?P<gib>\d{1,3})[ABCQ]")
-_CANONICAL = {name.lower(): name for name in PRODUCTS}
+_CANONICAL = {name.lower(): name for name in (*PRODUCTS, UNKNOWN)}
 
 _SLUG_LIMIT = 24
 
@@ -105,7 +105,7 @@ def slug(gpu_type: str) -> str:
     """
     lower = gpu_type.lower()
     plain = re.sub(r"[^a-z0-9]+", "-", lower).strip("-")
-    own_case = gpu_type == gpu_type.upper() or gpu_type == _CANONICAL.get(lower)
+    own_case = gpu_type in {gpu_type.upper(), _CANONICAL.get(lower)}
     if plain == lower and own_case and len(plain) <= _SLUG_LIMIT:
         return plain
     digest = hashlib.sha256(gpu_type.encode()).hexdigest()[:4]

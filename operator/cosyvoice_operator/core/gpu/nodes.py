@@ -9,7 +9,17 @@ from enum import StrEnum
 from typing import Any
 
 from cosyvoice_operator.api.quantity import parse_quantity
-from cosyvoice_operator.core.gpu.labels import ARCH_LABEL, Learnt, NodeRule, capability, learn, number, partitioned
+from cosyvoice_operator.core.gpu.labels import (
+    ARCH_LABEL,
+    INVALID_MIG,
+    PRODUCT_LABEL,
+    Learnt,
+    NodeRule,
+    capability,
+    learn,
+    number,
+    partitioned,
+)
 from cosyvoice_operator.core.gpu.names import SHARED_SUFFIX, UNKNOWN, TypeName, normalise_product, on_arch
 
 DEFAULT_RESOURCE = "nvidia.com/gpu"
@@ -73,6 +83,7 @@ class NodeFacts:
         offers: GPUs that it has, in a fixed order.
         arch: As in ``kubernetes.io/arch``; empty where the node doesn't tell.
         labelled: GPU type that its labels tell, whether it has any GPU or not; empty where they tell none.
+        invalid: Whether its labels say that its MIG slices can't be named.
     """
 
     name: str
@@ -81,6 +92,7 @@ class NodeFacts:
     offers: tuple[GPUOffer, ...]
     arch: str = ""
     labelled: str = ""
+    invalid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +133,7 @@ def parse_node(node: Mapping[str, Any], rules: tuple[NodeRule, ...] = ()) -> Nod
         offers=tuple(_offers(labels, status.get("capacity") or {}, status.get("allocatable") or {}, learnt)),
         arch=arch,
         labelled=on_arch(learnt.product, arch) if learnt else "",
+        invalid=labels.get(PRODUCT_LABEL, "").endswith(INVALID_MIG),
     )
 
 
