@@ -14,9 +14,11 @@ from cosyvoice_operator.api.quantity import parse_quantity
 from cosyvoice_operator.api.status import (
     Condition,
     CosyVoiceDeploymentStatus,
+    EffectiveEnginesStatus,
     EffectiveFailoverStatus,
     EffectiveStatus,
     EffectiveTierStatus,
+    EngineStatus,
     ModelLoad,
     ModelStatus,
     PoolStatus,
@@ -54,7 +56,31 @@ FULL_STATUS = CosyVoiceDeploymentStatus(
             provider="CUDA",
         ),
     ),
-    model=ModelStatus(family="Demo", source="embedded"),
+    model=ModelStatus(
+        family="Demo",
+        source="embedded",
+        digest="embedded:heart",
+        path="models/0123456789abcdef",
+        state="Ready",
+        message="Fetched.",
+        since=SINCE,
+        bytes=3_000_000_000,
+    ),
+    engines=(
+        EngineStatus(
+            key="0123456789abcdef",
+            backend="ONNXRuntime",
+            gpu_type="L4",
+            state="Ready",
+            reason="Complete",
+            message="Job engine-0123456789abcdef has finished.",
+            since=SINCE,
+            job="engine-0123456789abcdef",
+            seconds=3.5,
+            bytes=5_000_000_000,
+            rebuilds=1,
+        ),
+    ),
     effective=EffectiveStatus(
         replicas=3,
         tiers=(
@@ -71,6 +97,9 @@ FULL_STATUS = CosyVoiceDeploymentStatus(
         failover=EffectiveFailoverStatus(
             after=timedelta(minutes=2), recover_after=timedelta(minutes=5), minimum_dwell=timedelta(minutes=10)
         ),
+        engines=EffectiveEnginesStatus(
+            claim_name="hello-engines", timeout=timedelta(hours=1), keep_unused=timedelta(hours=24)
+        ),
         streaming=True,
         load_timeout=timedelta(minutes=10),
         drain_timeout=timedelta(seconds=30),
@@ -84,6 +113,14 @@ FULL_STATUS = CosyVoiceDeploymentStatus(
             last_transition_time=SINCE,
             reason="AllUnitsReady",
             message="3 of 3 units are ready.",
+        ),
+        Condition(
+            type="EnginesReady",
+            status="True",
+            observed_generation=1,
+            last_transition_time=SINCE,
+            reason="AllEnginesReady",
+            message="All 1 engine(s) are built.",
         ),
         Condition(
             type="FallbackActive",
@@ -163,8 +200,8 @@ def test_columns_answer_whether_it_serves_and_on_what(cluster: Cluster, stored: 
 
     header, row = kubectl(cluster, "get", "cvd", "hello").splitlines()
 
-    assert header.split() == ["NAME", "READY", "SERVING", "TIER", "GPU", "LOAD", "AGE"]
-    assert row.split()[:6] == ["hello", "True", "3/3", "gpu", "L4", "3.2s"]
+    assert header.split() == ["NAME", "READY", "SERVING", "TIER", "GPU", "ENGINES", "LOAD", "AGE"]
+    assert row.split()[:7] == ["hello", "True", "3/3", "gpu", "L4", "True", "3.2s"]
 
 
 def test_wide_columns_say_why_it_is_not_on_the_first_tier(cluster: Cluster, stored: Json) -> None:

@@ -353,6 +353,37 @@ CASES = (
         resource(scheduling={"tolerations": [{"key": "gpu", "operator": "In"}]}),
         'supported values: "Exists", "Equal"',
     ),
+    # Engines
+    Case(
+        "a cache exists or is made",
+        resource(engines={"cache": {"claimName": "cache"}}),
+        resource(engines={"cache": {"claimName": "cache", "size": "1Gi"}}),
+        "write exactly one of them",
+    ),
+    Case(
+        "a cache that exists is taken as it is",
+        resource(engines={"cache": {"size": "1Gi", "storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}}),
+        resource(engines={"cache": {"claimName": "cache", "accessModes": ["ReadWriteOnce"]}}),
+        "leave them out beside claimName",
+    ),
+    Case(
+        "access modes are those that a cache can have",
+        resource(engines={"cache": {"size": "1Gi", "accessModes": ["ReadWriteMany", "ReadWriteOnce"]}}),
+        resource(engines={"cache": {"size": "1Gi", "accessModes": ["ReadOnlyMany"]}}),
+        "supported values",
+    ),
+    Case(
+        "CPUs compute in few formats",
+        resource(tiers=[CPU_TIER | {"precision": "INT8"}]),
+        resource(tiers=[CPU_TIER | {"precision": "BF16"}]),
+        "CPUs compute in FP32 or INT8",
+    ),
+    Case(
+        "Triton has no INT8",
+        with_tier(backend="Triton", precision="BF16"),
+        with_tier(backend="Triton", precision="INT8"),
+        "INT8 is for backend ONNXRuntime",
+    ),
 )
 
 

@@ -3,7 +3,7 @@
 States and reasons of single pools are found by evidence, and stand beside it in ``core.classify``.
 
 Ready, Reconciling and Stalled follow kstatus, which Argo CD, Flux and ``kubectl wait`` read. The others have
-abnormal-true polarity except CapacityAvailable; none of them makes a resource unhealthy by itself.
+abnormal-true polarity except CapacityAvailable and EnginesReady; none of them makes a resource unhealthy by itself.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class ConditionType(StrEnum):
     """True when the last load of a pool took longer than its budget."""
     PROVIDER_MISMATCH = "ProviderMismatch"
     """True when a pod computes on something else than its tier asks for."""
+    ENGINES_READY = "EnginesReady"
+    """True when every pool that may be asked for pods has the engine that it needs. Absent where none is needed."""
 
 
 class Reason(StrEnum):
@@ -78,6 +80,17 @@ class Reason(StrEnum):
     """Pods can't start for a reason that lies in the spec or in an object it names; the message names it."""
     LOAD_FAILED = "LoadFailed"
     """The container runs and the model does not load, or computes elsewhere than its tier asks for."""
+
+    ENGINE_FAILED = "EngineFailed"
+    """The model can't be fetched, or an engine can't be built; the message says what to do."""
+
+    # EnginesReady
+    ALL_ENGINES_READY = "AllEnginesReady"
+    """Each is in the cache, and was checked."""
+    FETCHING_MODEL = "FetchingModel"
+    """The model's files are on their way into the cache."""
+    BUILDING_ENGINES = "BuildingEngines"
+    """Engines are being built, or wait for their turn; lower tiers serve meanwhile."""
 
     # CapacityAvailable, FallbackActive
     ROOM_FOR_ALL = "RoomForAll"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from cosyvoice_operator.api.engines import AccessMode, EngineCache, Engines, Precision
 from cosyvoice_operator.api.pods import DEFAULT_LOAD_TIMEOUT, EnvVar, Resources, Runtime, Scheduling
 from cosyvoice_operator.api.quantity import Quantity, parse_quantity
 from cosyvoice_operator.api.source import Family, ModelSpec
@@ -23,16 +24,33 @@ from cosyvoice_operator.api.spec import (
     Failover,
     Tier,
 )
-from cosyvoice_operator.api.status import EffectiveFailoverStatus, EffectiveStatus, EffectiveTierStatus
+from cosyvoice_operator.api.status import (
+    EffectiveEnginesStatus,
+    EffectiveFailoverStatus,
+    EffectiveStatus,
+    EffectiveTierStatus,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images that the operator was installed with."""
+    """Images that the operator was installed with.
+
+    Attributes:
+        cpu: CPU pods.
+        gateway: The gateway beside Triton.
+        triton: Triton for family Demo.
+        fetch: Jobs that fetch models.
+        builder: Jobs that build engines for ONNX Runtime.
+        gpu_builder: Jobs that build engines for Triton.
+    """
 
     cpu: str
     gateway: str
     triton: str
+    fetch: str = ""
+    builder: str = ""
+    gpu_builder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +85,9 @@ class EffectiveTier:
         pods_per_unit: Pods that serve as much as one unit.
         execution_provider: What must really compute.
         image: Image of the container that computes.
+        builder_image: Image that builds its engines.
+        build_resources: Resources of the Jobs that build its engines, GPUs included.
+        precision: Number format of its engines; None for the builder's choice.
         resources: Resources of the container that computes, GPUs included.
         load_budget: Model load time above which a load counts as slow.
     """
@@ -77,6 +98,9 @@ class EffectiveTier:
     pods_per_unit: int
     execution_provider: ExecutionProvider
     image: str
+    builder_image: str
+    build_resources: EffectiveResources
+    precision: Precision | None
     resources: EffectiveResources
     load_budget: timedelta
 
@@ -88,6 +112,34 @@ class EffectiveFailover:
     after: timedelta
     recover_after: timedelta
     minimum_dwell: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveCache:
+    """The claim that holds models and engines.
+
+    Attributes:
+        claim_name: A claim that exists; None for one to make.
+        size: Size of the one to make, in canonical text.
+        storage_class_name: Its storage class; None for the cluster's default.
+        access_modes: Its access modes.
+    """
+
+    claim_name: str | None
+    size: str
+    storage_class_name: str | None
+    access_modes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveEngines:
+    """``spec.engines`` with all defaults filled in. ``fetch_resources`` are those of the Job that fetches the model."""
+
+    cache: EffectiveCache
+    timeout: timedelta
+    keep_unused: timedelta
+    fetch_image: str
+    fetch_resources: EffectiveResources
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +161,19 @@ class EffectiveRuntime:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSpec:
-    """A spec with all defaults filled in."""
+    """A spec with all defaults filled in. ``engines`` is None where the model runs as it is."""
 
     model: ModelSpec
     replicas: int
     tiers: tuple[EffectiveTier, ...]
     failover: EffectiveFailover
+    engines: EffectiveEngines | None
     runtime: EffectiveRuntime
     scheduling: Scheduling
     paused: bool
 
-    def to_status(self) -> EffectiveStatus:
-        """Give the part that users want to see in ``status.effective``."""
+    def to_status(self, claim: str | None = None) -> EffectiveStatus:
+        """Give the part that users want to see in ``status.effective``; ``claim`` holds the engines, where there are any."""
         return EffectiveStatus(
             replicas=self.replicas,
             tiers=tuple(_tier_status(tier, self.runtime) for tier in self.tiers),
@@ -129,6 +182,11 @@ class EffectiveSpec:
                 recover_after=self.failover.recover_after,
                 minimum_dwell=self.failover.minimum_dwell,
             ),
+            engines=EffectiveEnginesStatus(
+                claim_name=claim, timeout=self.engines.timeout, keep_unused=self.engines.keep_unused
+            )
+            if self.engines and claim
+            else None,
             streaming=self.runtime.streaming,
             load_timeout=self.runtime.load_timeout,
             drain_timeout=self.runtime.drain_timeout,
@@ -139,6 +197,9 @@ class EffectiveSpec:
 DEFAULT_AFTER = timedelta(minutes=2)
 DEFAULT_RECOVER_AFTER = timedelta(minutes=5)
 DEFAULT_MINIMUM_DWELL = timedelta(minutes=10)
+DEFAULT_BUILD_TIMEOUT = timedelta(hours=1)
+DEFAULT_KEEP_UNUSED = timedelta(hours=24)
+DEFAULT_CACHE = EngineCache(size=parse_quantity("50Gi"))
 DEFAULT_DRAIN_TIMEOUT = timedelta(seconds=30)
 DEFAULT_WARMUP_REQUESTS = 2
 SMALL_LOAD_BUDGET = timedelta(seconds=5)
@@ -165,6 +226,15 @@ _CONTAINERS = {
     (False, Backend.TRITON): (_amounts(cpu="4", memory="16Gi"), _amounts(cpu="8", memory="24Gi")),
 }
 
+# A build holds the source graph and what it makes of it, and checks one against the other.
+_BUILDS = {
+    (True, Backend.ONNXRUNTIME): (_amounts(cpu="500m", memory="1Gi"), _amounts(cpu="2", memory="2Gi")),
+    (True, Backend.TRITON): (_amounts(cpu="500m", memory="1Gi"), _amounts(cpu="2", memory="2Gi")),
+    (False, Backend.ONNXRUNTIME): (_amounts(cpu="4", memory="12Gi"), _amounts(cpu="8", memory="12Gi")),
+    (False, Backend.TRITON): (_amounts(cpu="4", memory="24Gi"), _amounts(cpu="8", memory="48Gi")),
+}
+_FETCH = (_amounts(cpu="100m", memory="256Mi"), _amounts(cpu="2", memory="1Gi"))
+
 _MI = 1024**2
 _VOICE_GATEWAY, _VOICE_WORKER = 128 * _MI, 192 * _MI
 """Memory of a CPU pod with the small voice: its gateway, and each worker process; there is one for each CPU of the
@@ -183,6 +253,7 @@ def effective(spec: CosyVoiceDeploymentSpec, images: Images) -> EffectiveSpec:
             for position, tier in enumerate(tiers)
         ),
         failover=_effective_failover(spec.failover or Failover()),
+        engines=_effective_engines(spec, images),
         runtime=_effective_runtime(runtime, spec.model.family, images),
         scheduling=spec.scheduling or Scheduling(),
         paused=bool(spec.paused),
@@ -191,7 +262,7 @@ def effective(spec: CosyVoiceDeploymentSpec, images: Images) -> EffectiveSpec:
 
 def _effective_tier(tier: Tier, spec: CosyVoiceDeploymentSpec, images: Images, *, below_gpu: bool) -> EffectiveTier:
     demo = spec.model.family == Family.DEMO
-    runtime = spec.runtime or Runtime()
+    runtime, engines = spec.runtime or Runtime(), spec.engines or Engines()
     gpu = _effective_gpu(tier.gpu) if tier.gpu else None
     pods_per_unit = 2 if gpu is None and below_gpu and not demo else 1
     operator_image = images.triton if tier.backend == Backend.TRITON else images.cpu
@@ -204,6 +275,9 @@ def _effective_tier(tier: Tier, spec: CosyVoiceDeploymentSpec, images: Images, *
         pods_per_unit=tier.replicas_per_unit or pods_per_unit,
         execution_provider=tier.execution_provider or (ExecutionProvider.CUDA if gpu else ExecutionProvider.CPU),
         image=tier.image or runtime.image or operator_image,
+        builder_image=engines.builder_image or _builder(images, tier, demo=demo),
+        build_resources=merge_resources(engines.resources, *_BUILDS[demo, tier.backend], gpu=gpu),
+        precision=tier.precision,
         resources=merge_resources(tier.resources, *_default_amounts(demo, tier), gpu=gpu),
         load_budget=budget if runtime.load_budget is None else runtime.load_budget,
     )
@@ -228,6 +302,30 @@ def _effective_failover(failover: Failover) -> EffectiveFailover:
         after=DEFAULT_AFTER if failover.after is None else failover.after,
         recover_after=DEFAULT_RECOVER_AFTER if failover.recover_after is None else failover.recover_after,
         minimum_dwell=DEFAULT_MINIMUM_DWELL if failover.minimum_dwell is None else failover.minimum_dwell,
+    )
+
+
+def _builder(images: Images, tier: Tier, *, demo: bool) -> str:
+    # The voice of family Demo is the same ONNX graph behind either backend.
+    return images.gpu_builder if tier.backend == Backend.TRITON and not demo else images.builder
+
+
+def _effective_engines(spec: CosyVoiceDeploymentSpec, images: Images) -> EffectiveEngines | None:
+    if spec.engines is None and spec.model.family == Family.DEMO:
+        return None
+    engines = spec.engines or Engines()
+    cache = engines.cache or DEFAULT_CACHE
+    return EffectiveEngines(
+        cache=EffectiveCache(
+            claim_name=cache.claim_name,
+            size=str(cache.size or DEFAULT_CACHE.size),
+            storage_class_name=cache.storage_class_name,
+            access_modes=tuple(mode.value for mode in cache.access_modes or (AccessMode.READ_WRITE_MANY,)),
+        ),
+        timeout=DEFAULT_BUILD_TIMEOUT if engines.timeout is None else engines.timeout,
+        keep_unused=DEFAULT_KEEP_UNUSED if engines.keep_unused is None else engines.keep_unused,
+        fetch_image=images.fetch,
+        fetch_resources=merge_resources(None, *_FETCH),
     )
 
 

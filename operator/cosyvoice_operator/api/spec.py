@@ -9,6 +9,7 @@ from pydantic import Field
 
 from cosyvoice_operator.api.base import Model, Rule
 from cosyvoice_operator.api.durations import Duration
+from cosyvoice_operator.api.engines import Engines, Precision
 from cosyvoice_operator.api.pods import Resources, Runtime, Scheduling
 from cosyvoice_operator.api.source import Family, ModelSpec
 from cosyvoice_operator.api.texts import ExtendedResource, GPUProduct, Image, TierName
@@ -106,6 +107,8 @@ class Tier(Model):
     execution_provider: ExecutionProvider | None = None
     """What must really compute; pods that report something else do not count as healthy. Left out: CUDA with a GPU, CPU
     without."""
+    precision: Precision | None = None
+    """Number format of the tier's engines. Left out: BF16 on Triton, the builder's best on ONNXRuntime."""
     resources: Resources | None = None
     """Resources of the container that computes: Triton's on Triton, the gateway's on ONNXRuntime. GPUs are added by the
     operator."""
@@ -121,6 +124,16 @@ class Tier(Model):
             message="executionProvider CUDA needs a GPU: add gpu: {count: 1} to the tier, or leave "
             "executionProvider out",
             holds=lambda self: self.gpu is not None or self.execution_provider != ExecutionProvider.CUDA,
+        ),
+        Rule(
+            cel="has(self.gpu) || !has(self.precision) || self.precision in ['FP32', 'INT8']",
+            message="CPUs compute in FP32 or INT8: set one of them as precision, or leave it out",
+            holds=lambda self: self.gpu is not None or self.precision in {None, Precision.FP32, Precision.INT8},
+        ),
+        Rule(
+            cel="self.backend != 'Triton' || !has(self.precision) || self.precision != 'INT8'",
+            message="INT8 is for backend ONNXRuntime: set precision to BF16, FP16 or FP32 on Triton, or leave it out",
+            holds=lambda self: self.backend != Backend.TRITON or self.precision != Precision.INT8,
         ),
         Rule(
             cel=f"!has(self.gpu) || !has(self.resources) || ({_gpu_amounts_cel('requests')} && "
@@ -186,6 +199,9 @@ class CosyVoiceDeploymentSpec(Model):
     then ONNXRuntime on CPU."""
     failover: Failover | None = None
     """When to move to the next tier and back."""
+    engines: Engines | None = None
+    """How engines are built and kept. Left out: family Demo runs its voice as it is in the image; for the others, the
+    defaults of each field."""
     runtime: Runtime | None = None
     """Images, environment and time budgets of the pods that serve."""
     scheduling: Scheduling | None = None

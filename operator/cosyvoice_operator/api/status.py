@@ -105,6 +105,34 @@ class PoolStatus(Model):
     """What the pods really compute on, as they report it: `CPU` or `CUDA`."""
 
 
+class EngineStatus(Model):
+    """One engine that this resource needs, or needed until lately."""
+
+    key: str
+    """Names it in the cache: everything that it depends on, digested."""
+    backend: str
+    """Backend that it is for."""
+    gpu_type: str | None = None
+    """GPU type that it is for; absent on CPU."""
+    state: str
+    """`Queued`, `Building`, `Ready`, `Failed`, `Unused`, or what it waits for: `WaitingForModel`,
+    `WaitingForCache`."""
+    reason: str | None = None
+    """CamelCase detail of the state."""
+    message: str | None = None
+    """What was seen, and what to do."""
+    since: Time | None = None
+    """When the state began."""
+    job: str | None = None
+    """Job that builds it."""
+    seconds: float | None = None
+    """Seconds that the build took."""
+    bytes: Annotated[int, Field(json_schema_extra={"format": "int64"})] | None = None
+    """Size in bytes."""
+    rebuilds: int | None = None
+    """How often it was built anew because pods found it damaged."""
+
+
 class ModelStatus(Model):
     """The model that is served."""
 
@@ -112,6 +140,18 @@ class ModelStatus(Model):
     """Model family."""
     source: str
     """Kind of source, for example `embedded`."""
+    digest: str | None = None
+    """Digest over the content of its files; absent until they are there."""
+    path: str | None = None
+    """Where they are in the cache."""
+    state: str | None = None
+    """`Fetching`, `Ready`, `Failed`, or what it waits for; absent where nothing is fetched."""
+    message: str | None = None
+    """What was seen, and what to do."""
+    since: Time | None = None
+    """When the state began."""
+    bytes: Annotated[int, Field(json_schema_extra={"format": "int64"})] | None = None
+    """Size of its files in bytes."""
 
 
 class EffectiveTierStatus(Model):
@@ -144,6 +184,17 @@ class EffectiveFailoverStatus(Model):
     """How long a lower tier serves at least."""
 
 
+class EffectiveEnginesStatus(Model):
+    """`spec.engines` with all defaults filled in."""
+
+    claim_name: str
+    """Claim that holds models and engines."""
+    timeout: Duration
+    """How long a build or a fetch may take."""
+    keep_unused: Duration
+    """How long an engine is kept that no pool needs."""
+
+
 class EffectiveStatus(Model):
     """The spec as the operator reads it, defaults included. The spec itself is never written."""
 
@@ -153,6 +204,8 @@ class EffectiveStatus(Model):
     """Tiers in the order in which they are tried."""
     failover: EffectiveFailoverStatus
     """The times of failover."""
+    engines: EffectiveEnginesStatus | None = None
+    """How engines are built and kept; absent where the model runs as it is."""
     streaming: bool
     """Whether the model's server answers in pieces."""
     load_timeout: Duration
@@ -180,7 +233,9 @@ class CosyVoiceDeploymentStatus(Model):
     """All pools, in the order in which they are tried."""
     model: ModelStatus | None = None
     """The model that is served."""
+    engines: Annotated[tuple[EngineStatus, ...], Field(json_schema_extra={"x-list-key": "key"})] | None = None
+    """Engines, those in use first."""
     effective: EffectiveStatus | None = None
     """The spec as the operator reads it, defaults included."""
     conditions: Annotated[tuple[Condition, ...], Field(json_schema_extra={"x-list-key": "type"})] | None = None
-    """Ready, Reconciling, Stalled, CapacityAvailable, FallbackActive, ModelLoadSlow, ProviderMismatch."""
+    """Ready, Reconciling, Stalled, CapacityAvailable, FallbackActive, ModelLoadSlow, ProviderMismatch, EnginesReady."""

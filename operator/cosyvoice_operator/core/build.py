@@ -11,30 +11,40 @@ from cosyvoice_operator.core.children import (
     ContainerParams,
     DeploymentParams,
     DisruptionBudgetParams,
+    EngineMount,
+    JobParams,
     Owner,
     ServiceAccountParams,
     ServiceParams,
 )
+from cosyvoice_operator.core.engine_jobs import claim
 from cosyvoice_operator.core.failover import Allocation, Assignment
 from cosyvoice_operator.core.model import Json
-from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL, POOL_LABEL, TIER_LABEL, common_labels, service_account_name
+from cosyvoice_operator.core.naming import (
+    DEPLOYMENT_LABEL,
+    ENGINE_LABEL,
+    POOL_LABEL,
+    TIER_LABEL,
+    common_labels,
+    service_account_name,
+)
 from cosyvoice_operator.core.observe import PoolView
 from cosyvoice_operator.core.pools import Pool
 from cosyvoice_operator.core.rollout import surge, unavailable
+from cosyvoice_operator.core.tolerations import tolerations
 
 TRITON_GRPC = "127.0.0.1:8001"
 TRITON_METRICS = "http://127.0.0.1:8002/metrics"
 
-LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-LOST_NODE_SECONDS = 60
-"""How long pods stay on a node that does not answer; they hold nothing that would be lost with them."""
+ENGINE_DIR = "/engine"
+"""Where runtime pods find their engine."""
 
 
 def build_children(
-    owner: Json, spec: EffectiveSpec, views: Sequence[PoolView], allocation: Allocation
+    owner: Json, spec: EffectiveSpec, views: Sequence[PoolView], allocation: Allocation, cleanups: Sequence[JobParams]
 ) -> tuple[ChildParams, ...]:
     """Give the parameters of all children, in the order in which they are applied: what pods need comes before them."""
-    who = Owner(owner["metadata"]["name"], owner["metadata"]["namespace"], owner["metadata"]["uid"])
+    who = owner_of(owner)
     labels = common_labels(who.name)
     selector = {DEPLOYMENT_LABEL: who.name}
     ready_units = sum(view.ready_units for view in views)
@@ -42,14 +52,23 @@ def build_children(
         _deployment(who, spec, view, share, others_serve=ready_units > view.ready_units)
         for view, share in zip(views, allocation.pools, strict=True)
         # A pool that was never needed has no Deployment; one that was keeps it, at zero.
-        if not view.pool.placeless and (share.pods or view.deployment)
+        if view.available and (share.pods or view.deployment)
     ]
+    cache = claim(who, spec.engines) if spec.engines else None
     return (
+        *((cache,) if cache else ()),
         ServiceAccountParams(who, service_account_name(who.name), labels, selector),
         ServiceParams(who, who.name, labels, selector),
         DisruptionBudgetParams(who, who.name, labels, selector, max_unavailable=1 + _replaced(views, allocation)),
         *pools,
+        *cleanups,
     )
+
+
+def owner_of(resource: Json) -> Owner:
+    """Give what children need to know of their owner."""
+    meta = resource["metadata"]
+    return Owner(meta["name"], meta["namespace"], meta["uid"])
 
 
 def _replaced(views: Sequence[PoolView], allocation: Allocation) -> int:
@@ -72,13 +91,14 @@ def _deployment(
     waiting = sum(pod.pending for pod in view.facts.live) if share.failed_over else 0
     labels = {**common_labels(owner.name), TIER_LABEL: pool.tier.name, POOL_LABEL: pool.name}
     on_triton = pool.tier.backend == Backend.TRITON
-    env = (*_gateway_env(spec, pool), *(variable.to_json() for variable in spec.runtime.env))
+    engine = view.engine.mount
+    env = (*_gateway_env(spec, pool, engine), *(variable.to_json() for variable in spec.runtime.env))
     if on_triton:
         gateway = ContainerParams(spec.runtime.gateway_image, _amounts(spec.runtime.gateway_resources), env)
         triton = ContainerParams(
             pool.tier.image,
             _amounts(pool.tier.resources),
-            (*_triton_env(spec), *(v.to_json() for v in spec.runtime.env)),
+            (*_triton_env(spec, engine), *(v.to_json() for v in spec.runtime.env)),
         )
     else:
         gateway, triton = ContainerParams(pool.tier.image, _amounts(pool.tier.resources), env), None
@@ -87,7 +107,7 @@ def _deployment(
         name=pool.name,
         labels=labels,
         selector={DEPLOYMENT_LABEL: owner.name, POOL_LABEL: pool.name},
-        pool_labels=labels,
+        pool_labels={**labels, ENGINE_LABEL: engine.key} if engine else labels,
         replicas=share.pods,
         surge=extra,
         unavailable=unavailable(surge=extra, waiting=min(waiting, max(0, share.pods - 1))),
@@ -95,16 +115,21 @@ def _deployment(
         triton=triton,
         service_account=service_account_name(owner.name),
         terms=pool.terms,
-        node_selector=spec.scheduling.node_selector or {},
-        tolerations=_tolerations(spec, pool),
+        # An engine for CPUs is for one architecture; that of a GPU type is part of where its pods may run.
+        node_selector={
+            **(spec.scheduling.node_selector or {}),
+            **({"kubernetes.io/arch": engine.arch} if engine and not pool.gpu_type else {}),
+        },
+        tolerations=tolerations(spec.scheduling, pool.tier.gpu.resource if pool.tier.gpu else None),
         priority_class=spec.scheduling.priority_class_name,
         pull_secrets=spec.runtime.image_pull_secrets,
         load_timeout=spec.runtime.load_timeout,
         drain_timeout=spec.runtime.drain_timeout,
+        engine=engine,
     )
 
 
-def _gateway_env(spec: EffectiveSpec, pool: Pool) -> list[Mapping[str, object]]:
+def _gateway_env(spec: EffectiveSpec, pool: Pool, engine: EngineMount | None) -> list[Mapping[str, object]]:
     """Say to the gateway what it is part of; the names are those of its settings, with the prefix ``COSYVOICE_``."""
     embedded = spec.model.source.embedded
     values = {
@@ -112,6 +137,7 @@ def _gateway_env(spec: EffectiveSpec, pool: Pool) -> list[Mapping[str, object]]:
         "FAMILY": spec.model.family.value,
         "MODEL": spec.model.family.value.lower(),
         **({"VOICE": embedded.voice} if embedded else {}),
+        **({"ENGINE_DIR": ENGINE_DIR} if engine else {}),
         "TIER": pool.tier.name,
         "POOL": pool.name,
         "EXECUTION_PROVIDER": pool.tier.execution_provider.value,
@@ -126,24 +152,11 @@ def _gateway_env(spec: EffectiveSpec, pool: Pool) -> list[Mapping[str, object]]:
     return [{"name": f"COSYVOICE_{name}", "value": value} for name, value in values.items()]
 
 
-def _triton_env(spec: EffectiveSpec) -> list[Mapping[str, object]]:
+def _triton_env(spec: EffectiveSpec, engine: EngineMount | None) -> list[Mapping[str, object]]:
     embedded = spec.model.source.embedded
-    return [{"name": "COSYVOICE_VOICE", "value": embedded.voice}] if embedded else []
+    voice = [{"name": "COSYVOICE_VOICE", "value": embedded.voice}] if embedded else []
+    return [*voice, *([{"name": "COSYVOICE_ENGINE_DIR", "value": ENGINE_DIR}] if engine else [])]
 
 
 def _amounts(resources: EffectiveResources) -> Mapping[str, Mapping[str, str]]:
     return resources.to_json()
-
-
-def _tolerations(spec: EffectiveSpec, pool: Pool) -> tuple[Mapping[str, object], ...]:
-    wanted = tuple(toleration.to_json() for toleration in spec.scheduling.tolerations or ())
-    named = {toleration.get("key") for toleration in wanted}
-    # Left out, the API server writes five minutes: so long would the units of a dead node be missing before their pods are replaced.
-    lost = tuple(
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_SECONDS}
-        for key in LOST_NODE_TAINTS
-        if not named & {key, None}
-    )
-    # Clouds taint GPU nodes with the resource's name, so that only pods that need a GPU land there.
-    gpu = ({"key": pool.tier.gpu.resource, "operator": "Exists"},) if pool.tier.gpu else ()
-    return (*wanted, *gpu, *lost)

@@ -77,6 +77,91 @@ class DisruptionBudgetParams(ChildParams):
 
 
 @dataclass(frozen=True)
+class ClaimParams(ChildParams):
+    """The volume of fetched models and built engines.
+
+    Attributes:
+        size: How much is asked for.
+        storage_class_name: Storage class; None for the cluster's default.
+        access_modes: How many nodes may mount it.
+    """
+
+    kind = "PersistentVolumeClaim"
+
+    size: str
+    storage_class_name: str | None
+    access_modes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MountParams:
+    """A volume of a Job besides the cache, with the model's files. Exactly one of the two is set.
+
+    Attributes:
+        claim_name: A claim, mounted read-only.
+        sub_path: Folder in it; empty for its root.
+        image: An OCI image.
+    """
+
+    claim_name: str | None = None
+    sub_path: str = ""
+    image: str | None = None
+
+
+@dataclass(frozen=True)
+class JobParams(ChildParams):
+    """A program that runs to its end: a fetch, a build, or a removal from the cache.
+
+    Several resources may need the same Job; each is an owner and none the controller, so it goes with the last of them.
+
+    Attributes:
+        image: Image of the program.
+        args: Its arguments.
+        env: Environment variables as they stand in a container, in order.
+        resources: ``requests`` and ``limits``.
+        claim_name: Claim that is mounted at ``/cache``.
+        model: The model's own volume, mounted at ``/model``; None when it is in the cache.
+        service_account: Identity of the pod.
+        terms: ``nodeSelectorTerms`` of the nodes that will do; empty for any.
+        node_selector, tolerations, priority_class, pull_secrets: As those of the runtime pods.
+        timeout: How long it may take.
+        shared: Whether several resources may need it, and it waits for its turn.
+    """
+
+    kind = "Job"
+
+    image: str
+    args: tuple[str, ...]
+    env: tuple[Mapping[str, object], ...]
+    resources: Mapping[str, Mapping[str, str]]
+    claim_name: str
+    model: MountParams | None
+    service_account: str
+    terms: tuple[Mapping[str, object], ...]
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Mapping[str, object], ...]
+    priority_class: str | None
+    pull_secrets: tuple[str, ...]
+    timeout: timedelta
+    shared: bool = True
+
+
+@dataclass(frozen=True)
+class EngineMount:
+    """An engine that runtime pods run, mounted read-only.
+
+    Attributes:
+        key: Its key.
+        claim_name: Claim of the cache.
+        arch: Architecture of the nodes that it runs on.
+    """
+
+    key: str
+    claim_name: str
+    arch: str
+
+
+@dataclass(frozen=True)
 class ContainerParams:
     """What differs between containers of runtime pods.
 
@@ -108,6 +193,7 @@ class DeploymentParams(ChildParams):
         pull_secrets: Names of image pull secrets.
         load_timeout: Budget of the startup probe.
         drain_timeout: Longest time that running streams get to finish.
+        engine: The engine that they run; None for the model as it is in the image.
     """
 
     kind = "Deployment"
@@ -126,3 +212,4 @@ class DeploymentParams(ChildParams):
     pull_secrets: tuple[str, ...]
     load_timeout: timedelta
     drain_timeout: timedelta
+    engine: EngineMount | None = None

@@ -24,6 +24,8 @@ class PoolState(StrEnum):
     """Its pods have a node, or are about to get one, and aren't all ready yet."""
     SERVING = "Serving"
     """All pods that it was asked for are ready."""
+    WAITING_FOR_ENGINE = "WaitingForEngine"
+    """Its engine isn't built yet; the pools after it serve."""
     EXHAUSTED = "Exhausted"
     """No node has room for a pod, though nodes of the right kind exist."""
     NO_SUCH_GPU = "NoSuchGPU"
@@ -54,6 +56,7 @@ class PoolFacts:
         supply: Nodes of the GPU type; None on a CPU pool.
         pods: This pool's pods.
         revision: What the Deployment makes pods from now; empty before it is made.
+        engine_wait: Why it has no engine to serve from; empty when it has one, or needs none.
         desired: Pods that were asked for.
         load_timeout: ``runtime.loadTimeout``.
         expected_provider: ``executionProvider`` of the tier.
@@ -78,6 +81,7 @@ class PoolFacts:
     refusal: str = ""
     unsupported: str = ""
     revision: str = ""
+    engine_wait: str = ""
 
     @property
     def live(self) -> tuple[PodFacts, ...]:
@@ -129,7 +133,9 @@ def unsupported_gpu(facts: PoolFacts) -> Finding | None:
     if not facts.unsupported:
         return None
     which = f"pool {facts.name}" if facts.gpu_type else f"pool {facts.name}, which takes every GPU type"
-    message = f"No GPU serves {which}. {facts.unsupported} `cosyvoice-operator gpus` lists all types and what they can serve."
+    message = (
+        f"No GPU serves {which}. {facts.unsupported} `cosyvoice-operator gpus` lists all types and what they can serve."
+    )
     return Finding(PoolState.UNSUPPORTED_GPU, "UnsupportedGPU", message)
 
 
@@ -149,6 +155,15 @@ def no_such_gpu(facts: PoolFacts) -> Finding | None:
         "`kubectl get nodes -L nvidia.com/gpu.product` lists what is there."
     )
     return Finding(PoolState.NO_SUCH_GPU, "NoSuchGPU", message)
+
+
+def waiting_for_engine(facts: PoolFacts) -> Finding | None:
+    """There is nothing that pods could serve from."""
+    if not facts.engine_wait:
+        return None
+    return Finding(
+        PoolState.WAITING_FOR_ENGINE, "NoEngine", f"Pool {facts.name} has no engine yet. {facts.engine_wait}"
+    )
 
 
 def refused(facts: PoolFacts) -> Finding | None:
@@ -238,6 +253,7 @@ POLICIES: tuple[Callable[[PoolFacts], Finding | None], ...] = (
     idle,
     unsupported_gpu,
     no_such_gpu,
+    waiting_for_engine,
     refused,
     exhausted,
     misconfigured,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from cosyvoice_operator.api.defaults import Images
-from cosyvoice_operator.core.children import ChildParams, ObjectRef
+from cosyvoice_operator.core.children import ChildParams, JobParams, ObjectRef
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import NodeFacts, NodeRule
 
@@ -36,6 +37,23 @@ class RuntimeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildTicket:
+    """A build's place in the order of all builds of the cluster.
+
+    Attributes:
+        namespace: Its namespace.
+        name: Name of its Job.
+        created: When the Job was made.
+        running: Whether it has been started.
+    """
+
+    namespace: str
+    name: str
+    created: datetime
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything known of one CosyVoiceDeployment at one moment.
 
@@ -46,6 +64,9 @@ class Snapshot:
         nodes: Facts of all nodes.
         reports: Reports of runtime pods, by :attr:`PodFacts.report_key`.
         blocked: Children that could not be written last time, and why.
+        jobs: Raw Jobs of the namespace that build engines or fetch models, whoever needs them.
+        job_pods: Raw pods of those Jobs.
+        builds: All builds of the cluster that have not ended.
     """
 
     owner: Json
@@ -54,6 +75,9 @@ class Snapshot:
     nodes: tuple[NodeFacts, ...]
     reports: Mapping[str, RuntimeReport]
     blocked: tuple[Blocked, ...] = ()
+    jobs: tuple[Json, ...] = ()
+    job_pods: tuple[Json, ...] = ()
+    builds: tuple[BuildTicket, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +113,25 @@ class EventParams:
 
 
 @dataclass(frozen=True, slots=True)
+class JobAction:
+    """What is to be done with one Job. It is made when it is missing and wanted; of one that exists only these parts are ever changed.
+
+    Attributes:
+        name: Its name.
+        wanted: What it is made from; None when this resource doesn't need it any more, and gives it up.
+        start: Whether it may run now.
+        result: What is to be noted on it, as JSON text; None for nothing.
+        delete: It is to be removed, and made anew at the next look if it is still wanted.
+    """
+
+    name: str
+    wanted: JobParams | None
+    start: bool = False
+    result: str | None = None
+    delete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What should be, and when to look again.
 
@@ -99,6 +142,7 @@ class Plan:
         events: Transitions since the previous status.
         probes: Pods whose report is wanted.
         requeue_after: Seconds until time alone may change the plan; None when it can't.
+        jobs: What is to be done with Jobs that several resources may need.
     """
 
     children: tuple[ChildParams, ...]
@@ -107,6 +151,7 @@ class Plan:
     events: tuple[EventParams, ...] = ()
     probes: tuple[ProbeTarget, ...] = ()
     requeue_after: float | None = None
+    jobs: tuple[JobAction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +161,7 @@ class PlanConfig:
     images: Images
     gpu_rules: tuple[NodeRule, ...] = ()
     """What the administrator says of nodes that no label tells the GPU type of."""
+    builds: int = 8
+    """Builds and fetches that may run at once in the cluster."""
+    builds_per_namespace: int = 2
+    """The same for one namespace."""

@@ -15,6 +15,15 @@ POOL_LABEL = f"{GROUP}/pool"
 REVISION_LABEL = f"{GROUP}/revision"
 """On runtime pods and in the template that they are made from: tells pods of one version of the template from those of another."""
 
+ENGINE_LABEL = f"{GROUP}/engine"
+"""On Jobs that build an engine, on their pods, and on runtime pods that run it: its key."""
+MODEL_LABEL = f"{GROUP}/model"
+"""On Jobs that fetch a model, and on their pods."""
+RESULT_ANNOTATION = f"{GROUP}/result"
+"""On Jobs that have ended: what the program in them said last."""
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+"""Written by Kubernetes on the pods of a Job."""
+
 _LABEL_VALUE_LIMIT = 63
 
 
@@ -32,6 +41,16 @@ def common_labels(owner: str) -> dict[str, str]:
     }
 
 
+def shared_labels(component: str, label: str, value: str) -> dict[str, str]:
+    """Give the labels of a Job that several resources may need, and of its pods."""
+    return {
+        "app.kubernetes.io/name": "cosyvoice",
+        "app.kubernetes.io/component": component,
+        MANAGED_BY_LABEL: MANAGER,
+        label: value,
+    }
+
+
 def pool_name(owner: str, tier: str, gpu_slug: str | None) -> str:
     """Name one tier on one GPU type: ``<owner>-<tier>[-<gpu slug>]``, at most 63 characters since it is a label value too."""
     name = "-".join(part for part in (owner, tier, gpu_slug) if part)
@@ -39,6 +58,26 @@ def pool_name(owner: str, tier: str, gpu_slug: str | None) -> str:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{name[: _LABEL_VALUE_LIMIT - 9].rstrip('-')}-{digest}"
+
+
+def engine_job_name(key: str) -> str:
+    """Name the Job that builds an engine: one for each key in a namespace, whoever needs it."""
+    return f"engine-{key}"
+
+
+def model_job_name(source: str) -> str:
+    """Name the Job that fetches a model; ``source`` is the digest of where it comes from."""
+    return f"model-{source}"
+
+
+def cleanup_job_name(key: str) -> str:
+    """Name the Job that removes an engine from the cache."""
+    return f"engine-cleanup-{key}"
+
+
+def cache_claim_name(owner: str) -> str:
+    """Name the claim that the operator makes for models and engines."""
+    return f"{owner}-engines"
 
 
 def service_account_name(owner: str) -> str:

@@ -10,6 +10,7 @@ from cosyvoice_operator.api.defaults import EffectiveSpec
 from cosyvoice_operator.api.status import ModelLoad, PoolStatus
 from cosyvoice_operator.core.classify import SHORTAGES, TRIMMED, Finding, PoolFacts, PoolState, classify
 from cosyvoice_operator.core.clock import parse_time
+from cosyvoice_operator.core.engines import AS_IT_IS, PoolEngine
 from cosyvoice_operator.core.failover import PoolObservation
 from cosyvoice_operator.core.model import Json, RuntimeReport, Snapshot
 from cosyvoice_operator.core.naming import POOL_LABEL, REVISION_LABEL, TIER_LABEL
@@ -27,6 +28,7 @@ class PoolView:
         reports: Pods with what they report; a pod without a report yet is missing here.
         deployment: The raw Deployment; None before it is made.
         previous: The pool in the previous status; None for a new one.
+        engine: What it serves from.
     """
 
     pool: Pool
@@ -34,6 +36,12 @@ class PoolView:
     reports: tuple[tuple[PodFacts, RuntimeReport], ...]
     deployment: Json | None
     previous: PoolStatus | None
+    engine: PoolEngine = AS_IT_IS
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be asked for pods: there is a place for them, and an engine. Without, its share goes straight to the next."""
+        return not self.pool.placeless and not self.engine.waiting
 
     @property
     def ready(self) -> tuple[PodFacts, ...]:
@@ -118,7 +126,12 @@ class RetiredPool:
 
 
 def observe(
-    snapshot: Snapshot, spec: EffectiveSpec, pools: Sequence[Pool], previous: Mapping[str, PoolStatus], now: datetime
+    snapshot: Snapshot,
+    spec: EffectiveSpec,
+    pools: Sequence[Pool],
+    engines: Mapping[str, PoolEngine],
+    previous: Mapping[str, PoolStatus],
+    now: datetime,
 ) -> tuple[tuple[PoolView, ...], tuple[RetiredPool, ...]]:
     """Sort what the snapshot holds by pool: those of the spec, and those that it no longer has."""
     pods = [parse_pod(pod) for pod in sorted(snapshot.pods, key=lambda raw: str(raw["metadata"]["name"]))]
@@ -135,6 +148,7 @@ def observe(
             [pod for pod in pods if pod.pool == pool.name],
             snapshot,
             deployments.get(pool.name),
+            engines.get(pool.name, AS_IT_IS),
             previous.get(pool.name),
             now,
         )
@@ -162,6 +176,7 @@ def _view(  # noqa: PLR0913, PLR0917 - one place that brings the facts of a pool
     pods: list[PodFacts],
     snapshot: Snapshot,
     deployment: Json | None,
+    engine: PoolEngine,
     previous: PoolStatus | None,
     now: datetime,
 ) -> PoolView:
@@ -190,8 +205,9 @@ def _view(  # noqa: PLR0913, PLR0917 - one place that brings the facts of a pool
         refusal=_refusal(deployment),
         unsupported=pool.unsupported,
         revision=_revision(deployment),
+        engine_wait=engine.waiting,
     )
-    return PoolView(pool, facts, reports, deployment, previous)
+    return PoolView(pool, facts, reports, deployment, previous, engine)
 
 
 def _refusal(deployment: Json | None) -> str:

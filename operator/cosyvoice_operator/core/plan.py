@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -12,17 +13,27 @@ from cosyvoice_operator.api.defaults import EffectiveSpec, effective
 from cosyvoice_operator.api.deployment import CosyVoiceDeployment
 from cosyvoice_operator.api.source import Family
 from cosyvoice_operator.api.status import CosyVoiceDeploymentStatus, PoolStatus
-from cosyvoice_operator.core.build import build_children
+from cosyvoice_operator.core.build import build_children, owner_of
 from cosyvoice_operator.core.children import ObjectRef
 from cosyvoice_operator.core.classify import SHORTAGES, PoolState
 from cosyvoice_operator.core.clock import format_precise_time, parse_time
-from cosyvoice_operator.core.errors import Invalid
+from cosyvoice_operator.core.engine_jobs import claim
+from cosyvoice_operator.core.engines import EnginePlan, plan_engines
+from cosyvoice_operator.core.errors import Blocked, Invalid
 from cosyvoice_operator.core.failover import Allocation, Assignment, allocate
 from cosyvoice_operator.core.model import Json, Plan, PlanConfig, ProbeTarget, Snapshot
 from cosyvoice_operator.core.observe import PoolView, RetiredPool, observe
 from cosyvoice_operator.core.pools import expand
 from cosyvoice_operator.core.rollout import settled
-from cosyvoice_operator.core.status import Judgement, Outcome, PoolOutcome, build_status, date_conditions
+from cosyvoice_operator.core.status import (
+    Judgement,
+    Outcome,
+    PoolOutcome,
+    build_status,
+    date_conditions,
+    judge_engines,
+    model_status,
+)
 from cosyvoice_operator.core.transitions import transitions
 
 GATEWAY_PORT = 8080
@@ -36,16 +47,15 @@ def make_plan(snapshot: Snapshot, config: PlanConfig, now: datetime) -> Plan:
     """
     resource = _parse(snapshot.owner)
     spec = effective(resource.spec, config.images)
-    if spec.model.family != Family.DEMO:
-        message = (
-            f"This version of the operator serves family Demo only; spec.model.family is {spec.model.family}. "
-            "Use family Demo with source.embedded, or a version that builds engines."
-        )
-        raise Invalid(Reason.UNSUPPORTED_SOURCE, message)
     previous = _previous(snapshot.owner)
     in_use = [(pool.tier, pool.gpu_type) for pool in previous.pools or () if pool.gpu_type and pool.desired]
     pools = expand(snapshot.owner["metadata"]["name"], spec, snapshot.nodes, in_use, config.gpu_rules)
-    views, retired = observe(snapshot, spec, pools, {pool.name: pool for pool in previous.pools or ()}, now)
+    engines = plan_engines(snapshot, spec, pools, previous, config, now)
+    if spec.model.family != Family.DEMO:
+        return _prepared(snapshot, spec, engines, previous, now)
+    views, retired = observe(
+        snapshot, spec, pools, engines.pools, {pool.name: pool for pool in previous.pools or ()}, now
+    )
     allocation = _allocate(spec, views, now)
     outcomes = _outcomes(views, allocation, retired, previous)
     outcome = Outcome(
@@ -55,15 +65,17 @@ def make_plan(snapshot: Snapshot, config: PlanConfig, now: datetime) -> Plan:
         spec=spec,
         pools=outcomes,
         blocked=snapshot.blocked,
+        engines=engines,
     )
     status = build_status(outcome, previous, now)
     return Plan(
-        children=() if spec.paused else build_children(snapshot.owner, spec, views, allocation),
+        children=() if spec.paused else build_children(snapshot.owner, spec, views, allocation, engines.cleanups),
         keep=_kept(snapshot, retired, outcome),
         status=status.to_json(),
         events=transitions(previous, status),
         probes=_probes(views, snapshot),
-        requeue_after=_next_look(allocation, views, outcomes, spec, now),
+        requeue_after=_next_look(allocation, views, outcomes, spec, [engines.next_look], now),
+        jobs=() if spec.paused else engines.jobs,
     )
 
 
@@ -90,6 +102,38 @@ def stalled_plan(snapshot: Snapshot, error: Invalid, now: datetime) -> Plan:
         keep=frozenset(_ref(child) for child in snapshot.children),
         status=status.to_json(),
         events=transitions(previous, status),
+    )
+
+
+def _prepared(
+    snapshot: Snapshot, spec: EffectiveSpec, engines: EnginePlan, previous: CosyVoiceDeploymentStatus, now: datetime
+) -> Plan:
+    """Fetch the model and build the engines of a family that this version can't serve yet, and leave what serves as it is."""
+    error = Invalid(
+        Reason.UNSUPPORTED_SOURCE,
+        f"This version of the operator fetches models and builds engines of every family, and serves family Demo only; spec.model.family "
+        f"is {spec.model.family}. Use family Demo with source.embedded, or a version that serves this one.",
+    )
+    problem = engines.problem or Blocked(error.reason, error.message)
+    plan = stalled_plan(snapshot, Invalid(problem.reason, problem.message), now)
+    meta = snapshot.owner["metadata"]
+    status = CosyVoiceDeploymentStatus.model_validate(plan.status)
+    told = date_conditions(judge_engines(engines), previous.conditions or (), meta["generation"], now)
+    status = status.model_copy(
+        update={
+            "model": model_status(spec.model, engines.model, previous, now),
+            "engines": engines.statuses or None,
+            "conditions": (*(c for c in status.conditions or () if c.type != ConditionType.ENGINES_READY), *told),
+        }
+    )
+    cache = claim(owner_of(snapshot.owner), spec.engines) if spec.engines else None
+    return replace(
+        plan,
+        children=(*((cache,) if cache else ()), *engines.cleanups),
+        status=status.to_json(),
+        events=transitions(previous, status),
+        jobs=engines.jobs,
+        requeue_after=(engines.next_look - now).total_seconds() if engines.next_look else None,
     )
 
 
@@ -122,12 +166,12 @@ def _allocate(spec: EffectiveSpec, views: Sequence[PoolView], now: datetime) -> 
             for v in views
         )
         return Allocation(tuple(held), None)
-    # A tier without any place to run takes no part: what it should serve goes straight to the next one.
-    placed = [view for view in views if not view.pool.placeless]
+    # A tier without any place to run, or without its engine, takes no part: what it should serve goes straight to the next one.
+    placed = [view for view in views if view.available]
     allocation = allocate(spec.replicas, [view.observation() for view in placed], spec.failover, now)
     shares = iter(allocation.pools)
     nothing = Assignment(spec.replicas, 0, None, failed_over=True)
-    return Allocation(tuple(nothing if view.pool.placeless else next(shares) for view in views), allocation.next_look)
+    return Allocation(tuple(next(shares) if view.available else nothing for view in views), allocation.next_look)
 
 
 def _outcomes(
@@ -150,8 +194,8 @@ def _silent(outcome: PoolOutcome) -> bool:
 
 
 def _outcome(view: PoolView, share: Assignment) -> PoolOutcome:
-    # A pool that had no pods yet is judged by what it is asked for now; one without a place, by what it would be asked for.
-    finding, since = view.judged(share.asked_units if view.pool.placeless else share.pods)
+    # A pool that had no pods yet is judged by what it is asked for now; one that can't have any, by what it would be asked for.
+    finding, since = view.judged(share.pods if view.available else share.asked_units)
     status = PoolStatus(
         name=view.pool.name,
         tier=view.pool.tier.name,
@@ -164,6 +208,7 @@ def _outcome(view: PoolView, share: Assignment) -> PoolOutcome:
         message=finding.message,
         since=format_precise_time(since),
         active_since=format_precise_time(share.active_since) if share.active_since else None,
+        engine_key=view.engine.mount.key if view.engine.mount else None,
         model_load=view.model_load(),
         provider=view.facts.provider,
     )
@@ -173,7 +218,7 @@ def _outcome(view: PoolView, share: Assignment) -> PoolOutcome:
         ready_units=view.ready_units,
         asked_units=share.asked_units,
         failed_over=share.failed_over,
-        settled=view.pool.placeless or settled(view.deployment, share.pods),
+        settled=not view.available or settled(view.deployment, share.pods),
         load_budget_seconds=view.pool.tier.load_budget.total_seconds(),
         provider_mismatch=view.facts.provider_mismatch,
     )
@@ -222,9 +267,10 @@ def _next_look(
     views: Sequence[PoolView],
     outcomes: Sequence[PoolOutcome],
     spec: EffectiveSpec,
+    others: Sequence[datetime | None],
     now: datetime,
 ) -> float | None:
-    looks = [allocation.next_look] if allocation.next_look else []
+    looks = [look for look in (allocation.next_look, *others) if look]
     # A shortage that this plan found first: its wait ends without any event.
     looks += [
         parse_time(pool.status.since) + spec.failover.after

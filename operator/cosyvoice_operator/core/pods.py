@@ -24,6 +24,7 @@ class Waiting:
         reason: CamelCase.
         message: The kubelet's explanation.
         last_words: What the container's last run left as its termination message, or at the end of its log.
+        ended: When its last run ended; None when it never ran.
     """
 
     container: str
@@ -31,6 +32,7 @@ class Waiting:
     reason: str
     message: str
     last_words: str
+    ended: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +120,14 @@ def _waiting(containers: Iterable[Mapping[str, Any]]) -> Iterator[Waiting]:
         waiting = (container.get("state") or {}).get("waiting") or {}
         # These two are what every healthy start passes through.
         if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
+            last = (container.get("lastState") or {}).get("terminated") or {}
             yield Waiting(
                 container=container["name"],
                 image=container.get("image", ""),
                 reason=waiting["reason"],
                 message=waiting.get("message", ""),
-                last_words=((container.get("lastState") or {}).get("terminated") or {}).get("message", ""),
+                last_words=last.get("message", ""),
+                ended=parse_time(last["finishedAt"]) if last.get("finishedAt") else None,
             )
 
 

@@ -102,7 +102,7 @@ class _Sight:
         facts = type_facts(self.nodes, gpu_type, gpu.resource)
         if facts.compute_capability is None and not supply(self.nodes, gpu_type, gpu.resource).nodes:
             return ""  # the first node of the type will tell
-        return refusal(facts, self.family, tier.backend)
+        return refusal(facts, self.family, tier.backend, tier.precision)
 
     def left_out(self, tier: EffectiveTier, gpu: EffectiveGPU) -> list[str]:
         refusals = (self.refusal(tier, gpu, gpu_type) for gpu_type in types_present(self.nodes, gpu.resource))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from cosyvoice_operator.api.conditions import ConditionType, Reason
 from cosyvoice_operator.api.defaults import EffectiveSpec
+from cosyvoice_operator.api.source import ModelSpec
 from cosyvoice_operator.api.status import (
     Condition,
     CosyVoiceDeploymentStatus,
@@ -17,8 +18,12 @@ from cosyvoice_operator.api.status import (
     ServingStatus,
 )
 from cosyvoice_operator.core.classify import SHORTAGES, TRIMMED, PoolState
-from cosyvoice_operator.core.clock import format_time
+from cosyvoice_operator.core.clock import format_precise_time, format_time
+from cosyvoice_operator.core.engine_jobs import claim_name
+from cosyvoice_operator.core.engine_model import ModelFacts
+from cosyvoice_operator.core.engines import UNUSED, EnginePlan
 from cosyvoice_operator.core.errors import Blocked
+from cosyvoice_operator.core.jobs import JobState
 from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL
 
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -64,6 +69,7 @@ class Outcome:
     spec: EffectiveSpec
     pools: tuple[PoolOutcome, ...]
     blocked: tuple[Blocked, ...]
+    engines: EnginePlan
 
     @property
     def units(self) -> int:
@@ -88,7 +94,6 @@ class Judgement:
 
 def build_status(outcome: Outcome, previous: CosyVoiceDeploymentStatus, now: datetime) -> CosyVoiceDeploymentStatus:
     """Put the whole status together."""
-    model = outcome.spec.model
     return CosyVoiceDeploymentStatus(
         observed_generation=outcome.generation,
         replicas=outcome.ready_units,
@@ -96,8 +101,11 @@ def build_status(outcome: Outcome, previous: CosyVoiceDeploymentStatus, now: dat
         url=f"http://{outcome.name}.{outcome.namespace}.svc",
         serving=_serving(outcome),
         pools=tuple(pool.status for pool in outcome.pools),
-        model=ModelStatus(family=model.family, source=model.source.kind),
-        effective=outcome.spec.to_status(),
+        model=model_status(outcome.spec.model, outcome.engines.model, previous, now),
+        engines=outcome.engines.statuses or None,
+        effective=outcome.spec.to_status(
+            claim_name(outcome.name, outcome.spec.engines) if outcome.spec.engines else None
+        ),
         conditions=date_conditions(judge(outcome), previous.conditions or (), outcome.generation, now),
     )
 
@@ -135,7 +143,51 @@ def judge(outcome: Outcome) -> Iterable[Judgement]:
         _fallback(outcome),
         _load(outcome),
         _provider(outcome),
+        *judge_engines(outcome.engines),
     )
+
+
+def model_status(
+    spec: ModelSpec, facts: ModelFacts | None, previous: CosyVoiceDeploymentStatus, now: datetime
+) -> ModelStatus:
+    """Say what is served, and where its files stand."""
+    before = previous.model
+    if facts is None or spec.source.embedded:
+        return ModelStatus(family=spec.family, source=spec.source.kind)
+    since = before.since if before and before.state == facts.state else format_precise_time(now)
+    return ModelStatus(
+        family=spec.family,
+        source=spec.source.kind,
+        digest=facts.digest,
+        path=facts.path,
+        state=facts.state,
+        message=facts.message or None,
+        since=since,
+        bytes=facts.bytes,
+    )
+
+
+def judge_engines(engines: EnginePlan) -> Iterable[Judgement]:
+    """Tell whether the engines are there; nothing where none is needed."""
+    model, problem = engines.model, engines.problem
+    if model is None:
+        return ()
+    if problem:
+        return (Judgement(ConditionType.ENGINES_READY, "False", problem.reason, problem.message),)
+    if model.digest is None:
+        message = f"The model is on its way ({model.state}): {model.message}"
+        return (Judgement(ConditionType.ENGINES_READY, "False", Reason.FETCHING_MODEL, message),)
+    needed = [engine for engine in engines.statuses if engine.state != UNUSED]
+    unready = [engine for engine in needed if engine.state != JobState.SUCCEEDED]
+    if unready:
+        first = unready[0]
+        message = (
+            f"{len(unready)} of {len(needed)} engine(s) are not built yet; that for {first.gpu_type or 'CPU'} is "
+            f"{first.state}: {first.message}"
+        )
+        return (Judgement(ConditionType.ENGINES_READY, "False", Reason.BUILDING_ENGINES, message),)
+    message = f"All {len(needed)} engine(s) are built."
+    return (Judgement(ConditionType.ENGINES_READY, "True", Reason.ALL_ENGINES_READY, message),)
 
 
 def _serving(outcome: Outcome) -> ServingStatus:
@@ -170,28 +222,35 @@ def _ready(outcome: Outcome) -> Judgement:
 
 
 def _reconciling(outcome: Outcome, *, stalled: bool) -> Judgement:
-    def judgement(status: ConditionStatus, reason: Reason, message: str) -> Judgement:
-        return Judgement(ConditionType.RECONCILING, status, reason, message)
-
+    told: tuple[ConditionStatus, Reason, str]
     if outcome.spec.paused:
-        return judgement("False", Reason.PAUSED, "spec.paused is true: children are left as they are.")
-    if stalled:
-        return judgement("False", Reason.WAITING_FOR_PERSON, "Waits for a person: see condition Stalled.")
-    waiting = [pool for pool in outcome.pools if pool.short and not pool.failed_over]
-    if waiting and outcome.ready_units < outcome.units:
-        message = f"Pool {waiting[0].status.name} is short since {waiting[0].status.since}; the next tiers take over after failover.after."
-        return judgement("True", Reason.MOVING_TO_LOWER_TIER, message)
+        told = ("False", Reason.PAUSED, "spec.paused is true: children are left as they are.")
+    elif stalled:
+        told = ("False", Reason.WAITING_FOR_PERSON, "Waits for a person: see condition Stalled.")
+    else:
+        told = next(_work(outcome), ("False", Reason.UP_TO_DATE, "All children are as the spec asks."))
+    return Judgement(ConditionType.RECONCILING, *told)
+
+
+def _work(outcome: Outcome) -> Iterator[tuple[ConditionStatus, Reason, str]]:
+    """Name what goes on, the most telling first."""
+    for pool in outcome.pools:
+        if pool.status.state == PoolState.WAITING_FOR_ENGINE:
+            yield "True", Reason.BUILDING_ENGINES, pool.status.message or ""
+    for pool in outcome.pools:
+        if pool.short and not pool.failed_over and outcome.ready_units < outcome.units:
+            message = f"Pool {pool.status.name} is short since {pool.status.since}; the next tiers take over after failover.after."
+            yield "True", Reason.MOVING_TO_LOWER_TIER, message
     for pool in outcome.pools:
         if not pool.settled:
-            return judgement("True", Reason.ROLLING_OUT, f"Deployment {pool.status.name} is not yet as the spec asks.")
+            yield "True", Reason.ROLLING_OUT, f"Deployment {pool.status.name} is not yet as the spec asks."
     for pool in outcome.pools:
         if pool.status.state == PoolState.STARTING:
-            return judgement("True", Reason.STARTING_PODS, pool.status.message or "")
-    return judgement("False", Reason.UP_TO_DATE, "All children are as the spec asks.")
+            yield "True", Reason.STARTING_PODS, pool.status.message or ""
 
 
 def _stalled(outcome: Outcome) -> Judgement:
-    for blocked in outcome.blocked:
+    for blocked in filter(None, (*outcome.blocked, outcome.engines.problem)):
         return Judgement(ConditionType.STALLED, "True", blocked.reason, blocked.message)
     for pool in outcome.pools:
         if pool.status.state in {PoolState.MISCONFIGURED, PoolState.LOAD_FAILED}:

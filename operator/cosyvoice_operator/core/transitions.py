@@ -17,6 +17,8 @@ _TOLD: dict[tuple[ConditionType, str], tuple[str, str, str]] = {
     (ConditionType.FALLBACK_ACTIVE, "True"): ("Warning", "FellBack", "MoveToLowerTier"),
     (ConditionType.FALLBACK_ACTIVE, "False"): ("Normal", "Recovered", "ReturnToUpperTier"),
     (ConditionType.MODEL_LOAD_SLOW, "True"): ("Warning", "ModelLoadSlow", "Observe"),
+    (ConditionType.ENGINES_READY, "True"): ("Normal", "EnginesReady", "BuildEngines"),
+    (ConditionType.ENGINES_READY, "False"): ("Normal", "BuildingEngines", "BuildEngines"),
     (ConditionType.PROVIDER_MISMATCH, "True"): ("Warning", "ProviderMismatch", "Observe"),
 }
 

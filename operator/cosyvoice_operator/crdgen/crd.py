@@ -13,6 +13,7 @@ COLUMNS = (
     ("Serving", "string", ".status.serving.summary", "Units that are ready, of those that were asked for"),
     ("Tier", "string", ".status.serving.tier", "Tier that serves"),
     ("GPU", "string", ".status.serving.gpu", "GPU types that serve"),
+    ("Engines", "string", '.status.conditions[?(@.type=="EnginesReady")].status', "Whether the engines are built"),
     ("Load", "string", ".status.serving.load", "Longest model load among the pools that serve"),
     ("Age", "date", ".metadata.creationTimestamp", "Time since the resource was created"),
 )

@@ -13,8 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from cosyvoice_operator.core.children import (
     ChildParams,
+    ClaimParams,
     DeploymentParams,
     DisruptionBudgetParams,
+    JobParams,
     ServiceAccountParams,
     ServiceParams,
 )
@@ -25,6 +27,8 @@ _TEMPLATES: dict[type[ChildParams], str] = {
     ServiceParams: "service.yaml.j2",
     DisruptionBudgetParams: "poddisruptionbudget.yaml.j2",
     DeploymentParams: "deployment.yaml.j2",
+    JobParams: "job.yaml.j2",
+    ClaimParams: "persistentvolumeclaim.yaml.j2",
 }
 
 # libyaml parses about ten times faster than the pure Python loader, and is in every wheel of PyYAML.

@@ -180,7 +180,8 @@ def test_the_effective_spec_stands_in_status() -> None:
 
 
 def test_nothing_is_left_open_in_an_effective_spec() -> None:
-    spec = effective_of()
+    spec = effective_of(engines={})
 
-    for part in (spec, spec.failover, spec.runtime):
+    assert spec.engines is not None
+    for part in (spec, spec.failover, spec.runtime, spec.engines):
         assert [field.name for field in fields(part) if getattr(part, field.name) is None] == []

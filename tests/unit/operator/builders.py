@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,8 +11,9 @@ from cosyvoice_operator.api.defaults import Images
 from cosyvoice_operator.core.clock import format_time
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import parse_node
-from cosyvoice_operator.core.model import Json, Plan, PlanConfig, RuntimeReport, Snapshot
-from cosyvoice_operator.core.naming import POOL_LABEL, REVISION_LABEL
+from cosyvoice_operator.core.jobs import ticket
+from cosyvoice_operator.core.model import JobAction, Json, Plan, PlanConfig, RuntimeReport, Snapshot
+from cosyvoice_operator.core.naming import JOB_NAME_LABEL, POOL_LABEL, RESULT_ANNOTATION, REVISION_LABEL
 from cosyvoice_operator.core.plan import make_plan
 from cosyvoice_operator.render import render
 
@@ -120,6 +122,15 @@ def stuck(pool: str, name: str, reason: str, message: str = "", *, restarts: int
     return made
 
 
+def job_pod(job: str, state: Json, **changes: Any) -> Json:
+    """Make the pod of a Job, with its container in ``state``."""
+    made = pod("", f"{job}-x", **changes)
+    made["metadata"]["labels"] = {JOB_NAME_LABEL: job}
+    made["spec"]["nodeName"] = "node-1"
+    made["status"]["containerStatuses"] = [{"name": "work", "image": "builder:1", "state": state}]
+    return made
+
+
 def report(**changes: Any) -> RuntimeReport:
     """Make what a healthy CPU runtime says of itself."""
     base = RuntimeReport(
@@ -138,6 +149,8 @@ class World:
     children: dict[tuple[str, str], Json] = field(default_factory=dict)
     reports: dict[str, RuntimeReport] = field(default_factory=dict)
     blocked: tuple[Blocked, ...] = ()
+    jobs: dict[str, Json] = field(default_factory=dict)
+    job_pods: list[Json] = field(default_factory=list)
     now: datetime = NOW
 
     def snapshot(self) -> Snapshot:
@@ -149,6 +162,9 @@ class World:
             nodes=tuple(parse_node(raw) for raw in self.nodes),
             reports=self.reports,
             blocked=self.blocked,
+            jobs=tuple(self.jobs.values()),
+            job_pods=tuple(self.job_pods),
+            builds=tuple(filter(None, map(ticket, self.jobs.values()))),
         )
 
     def plan(self, after: timedelta = timedelta(0)) -> Plan:
@@ -162,8 +178,34 @@ class World:
                 built["metadata"]["generation"] = 1
                 built["status"] = {"observedGeneration": 1, "updatedReplicas": count, "replicas": count}
             self.children[built["kind"], built["metadata"]["name"]] = built
+        for action in made.jobs:
+            self._carry_out(action)
         self.owner["status"] = made.status
         return made
+
+    def _carry_out(self, action: JobAction) -> None:
+        job = self.jobs.get(action.name)
+        if action.delete or action.wanted is None:
+            self.jobs.pop(action.name, None)
+        elif job is None:
+            job = render(action.wanted)
+            job["metadata"] |= {
+                "creationTimestamp": format_time(self.now),
+                "ownerReferences": [{"uid": self.owner["metadata"]["uid"], "controller": False}],
+            }
+            self.jobs[action.name] = job
+        elif action.start:
+            job["spec"]["suspend"] = False
+        if job and action.result:
+            job["metadata"].setdefault("annotations", {})[RESULT_ANNOTATION] = action.result
+
+    def finish(self, name: str, **result: Any) -> None:
+        """Let a Job end as its program says: its pod leaves ``result``."""
+        outcome = {"version": 1, "outcome": "Succeeded", **result}
+        kind = "Complete" if outcome["outcome"] == "Succeeded" else "Failed"
+        condition = {"type": kind, "status": "True", "reason": "", "lastTransitionTime": format_time(self.now)}
+        self.jobs[name]["status"] = {"conditions": [condition]}
+        self.job_pods.append(job_pod(name, {"terminated": {"exitCode": 0, "message": json.dumps(outcome)}}))
 
     def _stamp_pods(self) -> None:
         """Say of pods that are new here that they were made from their Deployment's template as it is now."""

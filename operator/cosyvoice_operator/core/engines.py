@@ -1,0 +1,304 @@
+"""Engines of one resource: which it needs, where each stands, and what is to be done about it.
+
+An engine is built once for each key, whoever needs it. A pool serves from it as soon as its Job has finished; until then the pools after it
+serve, or it keeps the engine that its pods already run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cosyvoice_operator.api.conditions import Reason
+from cosyvoice_operator.api.defaults import EffectiveEngines, EffectiveSpec
+from cosyvoice_operator.api.status import CosyVoiceDeploymentStatus, EngineStatus
+from cosyvoice_operator.core.children import EngineMount, JobParams, Owner
+from cosyvoice_operator.core.clock import format_precise_time, parse_time
+from cosyvoice_operator.core.engine_jobs import build_job, claim_name, cleanup_job
+from cosyvoice_operator.core.engine_key import EngineFields, Target
+from cosyvoice_operator.core.engine_model import ModelFacts, find_model
+from cosyvoice_operator.core.errors import Blocked
+from cosyvoice_operator.core.gpu import NodeFacts, type_facts
+from cosyvoice_operator.core.jobs import JobFacts, JobState, attend, read_jobs
+from cosyvoice_operator.core.model import JobAction, PlanConfig, Snapshot
+from cosyvoice_operator.core.naming import ENGINE_LABEL, POOL_LABEL, cleanup_job_name, engine_job_name
+from cosyvoice_operator.core.pods import parse_pod
+from cosyvoice_operator.core.pools import Pool
+
+VERIFY = "verify"
+"""Name of the init container that checks an engine before the runtime loads it."""
+
+WAITING_FOR_MODEL, NOT_BUILDABLE, UNUSED = "WaitingForModel", "NotBuildable", "Unused"
+"""States of an engine beside those of its Job."""
+
+_ARCH_LABEL = "kubernetes.io/arch"
+_DEFAULT_ARCH = "amd64"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolEngine:
+    """What a pool serves from.
+
+    Attributes:
+        mount: The engine that its pods are to run; None for the model as it is in the image.
+        waiting: Why it can't serve yet; empty when it can.
+    """
+
+    mount: EngineMount | None = None
+    waiting: str = ""
+
+
+AS_IT_IS = PoolEngine()
+"""The model as it is in the image."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """All engines of one resource.
+
+    Attributes:
+        pools: What each pool serves from, by the pool's name; one that is missing serves the model as it is.
+        statuses: For ``status.engines``; those that are needed first.
+        model: The model; None where nothing is fetched or built.
+        jobs: What is to be done with Jobs.
+        cleanups: Jobs of this resource alone, that remove engines from the cache.
+        problem: Why nothing goes on until a person acts; None while it does.
+        next_look: When time alone may change this.
+    """
+
+    pools: Mapping[str, PoolEngine] = field(default_factory=dict)
+    statuses: tuple[EngineStatus, ...] = ()
+    model: ModelFacts | None = None
+    jobs: tuple[JobAction, ...] = ()
+    cleanups: tuple[JobParams, ...] = ()
+    problem: Blocked | None = None
+    next_look: datetime | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether every engine that is needed is built."""
+        return all(engine.state in {JobState.SUCCEEDED, UNUSED} for engine in self.statuses) and (
+            self.model is None or self.model.digest is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """One engine that a pool needs: its Job, and where that stands."""
+
+    fields: EngineFields
+    wanted: JobParams
+    facts: JobFacts | None
+    status: EngineStatus
+    action: JobAction | None
+
+    @property
+    def ready(self) -> bool:
+        return self.status.state == JobState.SUCCEEDED
+
+
+def plan_engines(
+    snapshot: Snapshot,
+    spec: EffectiveSpec,
+    pools: Sequence[Pool],
+    previous: CosyVoiceDeploymentStatus,
+    config: PlanConfig,
+    now: datetime,
+) -> EnginePlan:
+    """Say what each pool serves from, and what is to be done so that it has its engine."""
+    return _Planner(snapshot, spec, pools, previous, config, now).plan()
+
+
+class _Planner:
+    """The facts of one plan, so that each step needn't be handed all of them."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        spec: EffectiveSpec,
+        pools: Sequence[Pool],
+        previous: CosyVoiceDeploymentStatus,
+        config: PlanConfig,
+        now: datetime,
+    ) -> None:
+        meta = snapshot.owner["metadata"]
+        self.owner = Owner(meta["name"], meta["namespace"], meta["uid"])
+        self.snapshot = snapshot
+        self.spec = spec
+        self.pools = [pool for pool in pools if not pool.placeless]
+        self.previous = {engine.key: engine for engine in previous.engines or ()}
+        self.config = config
+        self.now = now
+        self.jobs = read_jobs(snapshot.jobs, snapshot.job_pods)
+        self.deployments = {c["metadata"]["name"]: c for c in snapshot.children if c["kind"] == "Deployment"}
+
+    def plan(self) -> EnginePlan:
+        engines = self.spec.engines
+        if engines is None:
+            mine = (name for name, facts in self.jobs.items() if self.owner.uid in facts.owners)
+            return EnginePlan(jobs=tuple(JobAction(name, None) for name in mine))
+        model = find_model(self.owner, self.spec, engines, self.jobs, self.snapshot, self.config)
+        needed = {pool.name: self._needed(pool, engines, model) for pool in self.pools}
+        built = {engine.fields.key: engine for engine in needed.values() if engine}
+        pools = {pool.name: self._pool(pool, engines, model, needed[pool.name]) for pool in self.pools}
+        kept = {*built, *(choice.mount.key for choice in pools.values() if choice.mount)}
+        unused, given_up, cleanups, looks = self._unused(engines, kept, model)
+        actions = (model.job, *(engine.action for engine in built.values()), *given_up)
+        failed = next((e.status for e in built.values() if e.status.state == JobState.FAILED), None)
+        return EnginePlan(
+            pools=pools,
+            statuses=(*(engine.status for engine in built.values()), *unused),
+            model=model,
+            jobs=tuple(action for action in actions if action),
+            cleanups=cleanups,
+            problem=_problem(model, failed),
+            next_look=min(looks, default=None),
+        )
+
+    def _needed(self, pool: Pool, engines: EffectiveEngines, model: ModelFacts) -> _Engine | None:
+        """Give the engine of a pool; None while it isn't known what to build, or for what."""
+        target = self._target(pool)
+        if model.digest is None or target is None:
+            return None
+        family, tier = self.spec.model.family.value, pool.tier
+        precision = tier.precision.value if tier.precision else None
+        fields = EngineFields(model.digest, family, tier.backend.value, tier.builder_image, precision, target)
+        name = engine_job_name(fields.key)
+        facts = self.jobs.get(name)
+        wanted = build_job(self.owner, self.spec, engines, tier, fields, model.path, pool.terms)
+        corrupt = self._corrupt(pool, fields.key, facts)
+        # Nothing can be built for a type that has no node; an engine that was built stays until it has been unused for long.
+        idle = facts is None and pool.supply is not None and not pool.supply.nodes
+        action = None if idle else attend(name, wanted, facts, self.snapshot, self.config)
+        status = self._status(pool, fields, facts, corrupt)
+        if corrupt and status.state != JobState.FAILED:
+            action = JobAction(name, wanted, delete=True)
+        return _Engine(fields, wanted, facts, status, action)
+
+    def _target(self, pool: Pool) -> Target | None:
+        provider = pool.tier.execution_provider.value
+        if pool.gpu_type is None:
+            return Target(_cpu_arch(self.spec, self.snapshot.nodes), provider)
+        facts = type_facts(self.snapshot.nodes, pool.gpu_type, pool.resource)
+        if facts.compute_capability is None:
+            return None
+        arch = facts.arch or _DEFAULT_ARCH
+        return Target(arch, provider, pool.gpu_type, facts.compute_capability, facts.memory_mib)
+
+    def _pool(self, pool: Pool, engines: EffectiveEngines, model: ModelFacts, engine: _Engine | None) -> PoolEngine:
+        deployment = self.deployments.get(pool.name)
+        claim = claim_name(self.owner.name, engines)
+        target = self._target(pool)
+        if engine and engine.ready:
+            return PoolEngine(EngineMount(engine.fields.key, claim, engine.fields.target.arch))
+        if deployment is not None:
+            # It serves on from what its pods run now.
+            key = deployment["spec"]["template"]["metadata"]["labels"].get(ENGINE_LABEL)
+            return PoolEngine(EngineMount(key, claim, target.arch if target else _DEFAULT_ARCH)) if key else AS_IT_IS
+        if target is None:
+            return PoolEngine(
+                waiting=f"Nothing tells the compute capability of GPU type {pool.gpu_type}, so no engine can be built for it. "
+                "`cosyvoice-operator gpus` shows what is known; tell the rest in the operator's settings."
+            )
+        if engine is None:
+            return PoolEngine(waiting=f"The engine waits for the model ({model.state}): {model.message}")
+        return PoolEngine(waiting=f"Engine {engine.fields.key} is {engine.status.state}: {engine.status.message}")
+
+    def _status(self, pool: Pool, fields: EngineFields, facts: JobFacts | None, corrupt: str) -> EngineStatus:
+        before = self.previous.get(fields.key)
+        result = (facts.result if facts else None) or {}
+        state = facts.state if facts else JobState.QUEUED
+        reason = facts.reason if facts else "WaitingForTurn"
+        message = facts.message if facts else f"Job {engine_job_name(fields.key)} is being made."
+        rebuilds = (before.rebuilds or 0) if before else 0
+        if corrupt:
+            state, reason, message = JobState.QUEUED, "CorruptEngine", f"{corrupt} It is built once more."
+            if rebuilds:
+                state, message = (
+                    JobState.FAILED,
+                    f"{corrupt} It was built anew once already: look at the volume of the cache.",
+                )
+            rebuilds = 1
+        return EngineStatus(
+            key=fields.key,
+            backend=fields.backend,
+            gpu_type=pool.gpu_type,
+            state=state,
+            reason=reason,
+            message=message,
+            since=before.since if before and before.state == state else format_precise_time(self.now),
+            job=engine_job_name(fields.key),
+            seconds=result.get("seconds"),
+            bytes=result.get("bytes"),
+            rebuilds=rebuilds or None,
+        )
+
+    def _corrupt(self, pool: Pool, key: str, facts: JobFacts | None) -> str:
+        """Say what a pod of the pool found wrong with the engine, if that was after the engine was built."""
+        if facts is None or facts.completed is None:
+            return ""
+        for raw in self.snapshot.pods:
+            labels = raw["metadata"].get("labels") or {}
+            if labels.get(POOL_LABEL) != pool.name or labels.get(ENGINE_LABEL) != key:
+                continue
+            waiting = parse_pod(raw).waiting
+            if waiting is None or waiting.container != VERIFY or "CorruptEngine" not in waiting.last_words:
+                continue
+            if waiting.ended is None or waiting.ended > facts.completed:
+                return f"Pod {raw['metadata']['name']} found engine {key} damaged."
+        return ""
+
+    def _unused(
+        self, engines: EffectiveEngines, kept: set[str], model: ModelFacts
+    ) -> tuple[tuple[EngineStatus, ...], tuple[JobAction, ...], tuple[JobParams, ...], list[datetime]]:
+        """Find what this resource has a Job of and doesn't need: keep it for a while, then remove it from the cache."""
+        statuses, actions, cleanups, looks = [], [], [], []
+        for name, facts in sorted(self.jobs.items()):
+            key = name.removeprefix(engine_job_name(""))
+            if self.owner.uid not in facts.owners or key in kept or (model.job and name == model.job.name):
+                continue
+            before = self.previous.get(key)
+            if name == key or before is None or facts.state is not JobState.SUCCEEDED or len(facts.owners) > 1:
+                actions.append(JobAction(name, None))  # another's, a fetch, or nothing that lies in the cache
+                continue
+            since = before.since if before.state == UNUSED and before.since else format_precise_time(self.now)
+            until = parse_time(since) + engines.keep_unused
+            statuses.append(_put_away(before, since, until))
+            if self.now < until:
+                looks.append(until)
+            elif self._removed(key):
+                actions.append(JobAction(name, None))
+            else:
+                cleanups.append(cleanup_job(self.owner, self.spec, engines, key))
+        return tuple(statuses), tuple(actions), tuple(cleanups), looks
+
+    def _removed(self, key: str) -> bool:
+        """Whether the Job that removes an engine has ended. One that failed isn't repeated: what it leaves is found by the next build."""
+        name = cleanup_job_name(key)
+        jobs = (c for c in self.snapshot.children if c["kind"] == "Job" and c["metadata"]["name"] == name)
+        conditions = (c for job in jobs for c in (job.get("status") or {}).get("conditions") or ())
+        return any(c["type"] in {"Complete", "Failed"} and c.get("status") == "True" for c in conditions)
+
+
+def _put_away(engine: EngineStatus, since: str, until: datetime) -> EngineStatus:
+    message = (
+        f"No pool has needed it since {since}; it is kept until {format_precise_time(until)} (engines.keepUnused)."
+    )
+    return engine.model_copy(update={"state": UNUSED, "reason": UNUSED, "message": message, "since": since})
+
+
+def _problem(model: ModelFacts, failed: EngineStatus | None) -> Blocked | None:
+    if model.state == JobState.FAILED:
+        return Blocked(Reason.ENGINE_FAILED, f"The model can't be had. {model.message}")
+    if failed:
+        what = f"Engine {failed.key} for {failed.gpu_type or 'CPU'} failed ({failed.reason})"
+        return Blocked(Reason.ENGINE_FAILED, f"{what}: {failed.message}")
+    return None
+
+
+def _cpu_arch(spec: EffectiveSpec, nodes: Iterable[NodeFacts]) -> str:
+    """Choose the one architecture that CPU pods run on: an engine is for one."""
+    chosen = (spec.scheduling.node_selector or {}).get(_ARCH_LABEL)
+    found = {node.arch for node in nodes if node.arch}
+    return chosen or (_DEFAULT_ARCH if _DEFAULT_ARCH in found or not found else min(found))

@@ -1,0 +1,203 @@
+"""Jobs as facts: where a build or a fetch stands, and what it left behind.
+
+A Job is the record of what it made: its result is copied from the pod into an annotation, since pods go with their nodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from cosyvoice_operator.core.children import JobParams
+from cosyvoice_operator.core.clock import parse_time
+from cosyvoice_operator.core.model import BuildTicket, JobAction, Json, PlanConfig, Snapshot
+from cosyvoice_operator.core.naming import JOB_NAME_LABEL, RESULT_ANNOTATION
+from cosyvoice_operator.core.pods import PodFacts, parse_pod
+
+CONTAINER = "work"
+"""Name of the container that does the work, in every Job of ours."""
+
+
+class JobState(StrEnum):
+    """Where a Job stands. These stand in ``status.engines[].state`` too."""
+
+    QUEUED = "Queued"
+    """Not made yet, or made and held until it is its turn."""
+    WAITING_FOR_CACHE = "WaitingForCache"
+    """Its pod waits for the claim of the cache."""
+    WAITING_FOR_NODE = "WaitingForNode"
+    """No node has room for its pod."""
+    RUNNING = "Building"
+    """Its pod works, or is about to."""
+    SUCCEEDED = "Ready"
+    """What it makes is in the cache."""
+    FAILED = "Failed"
+    """It gave up, or can't begin until a person changes something."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """One Job.
+
+    Attributes:
+        name: Its name.
+        state: Where it stands.
+        reason: CamelCase detail; on failure one of the closed list of the program that it ran, or Kubernetes' own.
+        message: What was seen, and what to do.
+        result: What the program said at its end; None before, and when its pod was gone before anybody read it.
+        owners: Uids of the resources that need it.
+        suspended: Held until it is its turn.
+        recorded: Whether the result stands in the Job's own annotation.
+        ended: It succeeded or failed for good.
+        completed: When it succeeded; None before.
+    """
+
+    name: str
+    state: JobState
+    reason: str
+    message: str
+    result: Json | None
+    owners: frozenset[str]
+    suspended: bool
+    recorded: bool
+    ended: bool
+    completed: datetime | None = None
+
+
+def read_jobs(jobs: Sequence[Json], pods: Sequence[Json]) -> dict[str, JobFacts]:
+    """Read all Jobs of a namespace, by name."""
+    by_job: dict[str, list[Json]] = {}
+    for pod in pods:
+        by_job.setdefault((pod["metadata"].get("labels") or {}).get(JOB_NAME_LABEL, ""), []).append(pod)
+    return {job["metadata"]["name"]: read_job(job, by_job.get(job["metadata"]["name"], ())) for job in jobs}
+
+
+def read_job(job: Json, pods: Sequence[Json]) -> JobFacts:
+    """Read one Job with its pods."""
+    meta = job["metadata"]
+    noted = _load((meta.get("annotations") or {}).get(RESULT_ANNOTATION))
+    newest_first = sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+    result = noted or next(filter(None, map(_result, newest_first)), None)
+    conditions = {c["type"]: c for c in (job.get("status") or {}).get("conditions") or () if c.get("status") == "True"}
+    suspended = bool(job["spec"].get("suspend"))
+    if "Complete" in conditions:
+        state, reason, message = JobState.SUCCEEDED, "Complete", f"Job {meta['name']} has finished."
+    elif "Failed" in conditions:
+        state, (reason, message) = JobState.FAILED, _failure(meta["name"], conditions["Failed"], result, newest_first)
+    elif suspended:
+        state, reason, message = JobState.QUEUED, "WaitingForTurn", f"Job {meta['name']} waits for its turn."
+    else:
+        state, reason, message = _progress(meta["name"], [parse_pod(pod) for pod in newest_first])
+    return JobFacts(
+        name=meta["name"],
+        state=state,
+        reason=reason,
+        message=message,
+        result=result,
+        owners=frozenset(ref["uid"] for ref in meta.get("ownerReferences") or ()),
+        suspended=suspended,
+        recorded=noted is not None,
+        ended=bool(conditions),
+        completed=parse_time(conditions["Complete"]["lastTransitionTime"]) if "Complete" in conditions else None,
+    )
+
+
+def may_start(name: str, namespace: str, tickets: Iterable[BuildTicket], *, cluster: int, per_namespace: int) -> bool:
+    """Tell whether a Job that is held may run now: the oldest first, within both limits.
+
+    The answer depends on all Jobs together, and each resource asks for its own: they agree, because they look at the same order.
+    """
+    running: dict[str, int] = {}
+    waiting: list[tuple[datetime, str, str]] = []
+    for ticket in tickets:
+        if ticket.running:
+            running[ticket.namespace] = running.get(ticket.namespace, 0) + 1
+        else:
+            waiting.append((ticket.created, ticket.namespace, ticket.name))
+    free = cluster - sum(running.values())
+    for _, where, who in sorted(waiting):
+        if free <= 0:
+            return False
+        if running.get(where, 0) >= per_namespace:
+            continue  # its namespace has used up its share; the next one's turn comes first
+        if (where, who) == (namespace, name):
+            return True
+        running[where] = running.get(where, 0) + 1
+        free -= 1
+    return False
+
+
+def ticket(job: Json) -> BuildTicket | None:
+    """Give a Job's place in the order of builds; None when it has ended."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    if any(c["type"] in {"Complete", "Failed"} and c.get("status") == "True" for c in conditions):
+        return None
+    meta = job["metadata"]
+    created = parse_time(meta["creationTimestamp"])
+    return BuildTicket(meta["namespace"], meta["name"], created, running=not job["spec"].get("suspend"))
+
+
+def _progress(name: str, pods: Sequence[PodFacts]) -> tuple[JobState, str, str]:
+    pod = next((pod for pod in pods if not pod.leaving), None)
+    if pod is None:
+        return JobState.RUNNING, "PodStarting", f"Job {name} has been started; its pod is on its way."
+    if pod.pending:
+        text = (pod.unschedulable or "").split(" preemption:", maxsplit=1)[0]
+        if "persistentvolumeclaim" in text.lower():
+            message = f"Pod {pod.name} waits for the claim of the cache: {text} Create or bind the claim."
+            return JobState.WAITING_FOR_CACHE, "ClaimNotBound", message
+        return JobState.WAITING_FOR_NODE, "Unschedulable", f"Pod {pod.name} can't be placed: {text}"
+    if pod.waiting and pod.waiting.reason != "CrashLoopBackOff":
+        cause = pod.waiting.message.rpartition("ErrImagePull: ")[-1][:400]
+        message = f"Pod {pod.name} can't start: {cause} Correct image {pod.waiting.image}, or what the message names."
+        return JobState.FAILED, pod.waiting.reason.removeprefix("Err").replace("BackOff", ""), message
+    return JobState.RUNNING, "PodRunning", f"Pod {pod.name} works; see `kubectl logs {pod.name}`."
+
+
+def _failure(name: str, condition: Mapping[str, str], result: Json | None, pods: Iterable[Json]) -> tuple[str, str]:
+    if result and result.get("outcome") == "Failed":
+        return str(result.get("reason") or "Internal"), f"{result.get('message') or 'no message'} (Job {name})"
+    if condition.get("reason") == "DeadlineExceeded":
+        return (
+            "Timeout",
+            f"Job {name} did not finish in time. Raise engines.timeout, or look at `kubectl logs job/{name}`.",
+        )
+    if any(_terminated(pod).get("reason") == "OOMKilled" for pod in pods):
+        return "OutOfMemory", f"Job {name} was killed for memory. Raise engines.resources.limits.memory."
+    return "Internal", f"Job {name} failed: {condition.get('message') or condition.get('reason') or 'no reason given'}."
+
+
+def _result(pod: Json) -> Json | None:
+    return _load(_terminated(pod).get("message"))
+
+
+def _terminated(pod: Json) -> Json:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    states = ((c.get("state") or {}).get("terminated") or {} for c in statuses if c["name"] == CONTAINER)
+    return next(states, {})
+
+
+def _load(text: str | None) -> Json | None:
+    """Read a result. What isn't one (a message of the kernel, a part of a log) is none."""
+    try:
+        loaded = json.loads(text) if text else None
+    except ValueError:
+        return None
+    return loaded if isinstance(loaded, dict) and loaded.get("outcome") in {"Succeeded", "Failed"} else None
+
+
+def attend(name: str, wanted: JobParams, facts: JobFacts | None, snapshot: Snapshot, config: PlanConfig) -> JobAction:
+    """Say what is to be done about a Job that this resource needs."""
+    namespace = snapshot.owner["metadata"]["namespace"]
+    limits = {"cluster": config.builds, "per_namespace": config.builds_per_namespace}
+    return JobAction(
+        name,
+        wanted,
+        start=facts is not None and facts.suspended and may_start(name, namespace, snapshot.builds, **limits),
+        result=json.dumps(facts.result, separators=(",", ":"))
+        if facts and facts.ended and not facts.recorded and facts.result
+        else None,
+    )

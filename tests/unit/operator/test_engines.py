@@ -1,0 +1,310 @@
+"""Engines: one build for each key, pools that wait for theirs while lower tiers serve, and what is told about it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cosyvoice_operator.core.model import Plan
+from cosyvoice_operator.core.naming import ENGINE_LABEL
+from tests.unit.operator.builders import (
+    GPU_THEN_CPU,
+    L4,
+    NOW,
+    QUICK,
+    SECOND,
+    World,
+    job_pod,
+    node,
+    resource,
+    running,
+    stuck,
+)
+
+ENGINES = {"cache": {"claimName": "cache"}}
+ON_L4 = {"name": "gpu", "backend": "ONNXRuntime", "gpu": {"products": ["NVIDIA-L4"]}, "executionProvider": "CPU"}
+CPU = {"name": "cpu", "backend": "ONNXRuntime"}
+
+
+def world(*tiers: dict[str, Any], **engines: Any) -> World:
+    spec = resource(replicas=2, tiers=list(tiers), failover=QUICK)
+    spec["spec"]["engines"] = {**ENGINES, **engines}
+    return World(spec, nodes=[L4])
+
+
+def engine(made: World, gpu_type: str | None = None) -> dict[str, Any]:
+    """Give the engine of a GPU type as the status tells it."""
+    return next(e for e in made.owner["status"]["engines"] if e.get("gpuType") == gpu_type)
+
+
+def build(made: World, gpu_type: str | None = None, **result: Any) -> Plan:
+    """Let the engine of a GPU type be built."""
+    made.plan(SECOND)
+    made.finish(engine(made, gpu_type)["job"], seconds=3.5, bytes=1024, **result)
+    made.plan(SECOND)
+    return made.plan(SECOND)
+
+
+def template(made: World, pool: str) -> dict[str, Any]:
+    return made.children["Deployment", pool]["spec"]["template"]
+
+
+def test_without_engines_the_voice_runs_as_it_is_in_the_image() -> None:
+    made = World(resource(tiers=[CPU]))
+    plan = made.plan()
+    assert plan.jobs == ()
+    assert "engines" not in made.owner["status"]
+    assert all(c["type"] != "EnginesReady" for c in made.owner["status"]["conditions"])
+    assert "initContainers" not in template(made, "hello-cpu")["spec"]
+
+
+def test_a_pool_gets_pods_once_its_engine_is_built_and_runs_it_read_only() -> None:
+    made = world(CPU)
+    plan = made.plan()
+    assert [(action.name, action.start) for action in plan.jobs] == [(engine(made)["job"], False)]
+    assert ("Deployment", "hello-cpu") not in made.children
+    assert made.condition("EnginesReady")["status"] == "False"
+    assert made.condition("Reconciling")["reason"] == "BuildingEngines"
+    plan = build(made)
+    key = engine(made)["key"]
+    assert made.condition("EnginesReady")["status"] == "True"
+    assert (engine(made)["seconds"], engine(made)["bytes"]) == (3.5, 1024)
+    pod = template(made, "hello-cpu")
+    assert pod["metadata"]["labels"][ENGINE_LABEL] == key
+    mounts = [m for c in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]) for m in c["volumeMounts"]]
+    engines = [mount for mount in mounts if mount["name"] == "engine"]
+    assert len(engines) == 2
+    assert all(m["readOnly"] and m["subPath"] == f"engines/{key}" for m in engines)
+    assert pod["spec"]["initContainers"][0]["args"] == ["verify", "/engine"]
+    assert made.pool("hello-cpu")["engineKey"] == key
+    assert (
+        "EnginesReady" in [event.reason for event in plan.events] or made.condition("EnginesReady")["status"] == "True"
+    )
+
+
+def test_lower_tiers_serve_while_an_engine_is_built() -> None:
+    made = world(ON_L4, CPU)
+    made.plan()
+    build(made, None)
+    assert made.replicas() == {"hello-cpu": 2}
+    assert made.pool("hello-gpu-l4")["state"] == "WaitingForEngine"
+    made.pods = [running("hello-cpu", f"c{n}", ready=made.now) for n in range(2)]
+    made.plan(SECOND)
+    assert made.condition("Ready")["status"] == "True"
+    assert made.condition("Reconciling")["status"] == "True", "kstatus tools wait for the engine"
+    made.finish(engine(made, "L4")["job"])
+    made.plan(SECOND)
+    made.plan(SECOND)
+    assert made.replicas() == {"hello-gpu-l4": 2, "hello-cpu": 2}, (
+        "CPU shrinks once the GPU pods have proved themselves"
+    )
+
+
+def test_a_changed_builder_gives_a_new_key_and_pods_keep_the_old_engine_until_it_is_built() -> None:
+    made = world(CPU)
+    made.plan()
+    build(made)
+    old = engine(made)["key"]
+    made.owner["spec"]["engines"]["builderImage"] = "builder:2"
+    made.plan(SECOND)
+    new = next(e["key"] for e in made.owner["status"]["engines"] if e["state"] != "Ready")
+    assert new != old
+    assert template(made, "hello-cpu")["metadata"]["labels"][ENGINE_LABEL] == old
+    made.plan(SECOND)
+    made.finish(f"engine-{new}")
+    made.plan(SECOND)
+    assert template(made, "hello-cpu")["metadata"]["labels"][ENGINE_LABEL] == new
+
+
+def test_two_pools_with_one_key_share_one_build() -> None:
+    twin = {**ON_L4, "name": "other"}
+    made = world(ON_L4, twin)
+    plan = made.plan()
+    assert len(plan.jobs) == 1
+    assert len(made.owner["status"]["engines"]) == 1
+
+
+def test_a_new_gpu_type_gets_its_engine_without_an_edit() -> None:
+    made = world({**ON_L4, "gpu": {}}, CPU)
+    made.plan()
+    before = set(made.jobs)
+    made.nodes.append(node("node-2", "NVIDIA-A10", 1))
+    made.plan(SECOND)
+    assert len(set(made.jobs) - before) == 1
+    assert engine(made, "A10")["state"] == "Queued"
+
+
+def test_nothing_is_built_for_a_type_that_no_node_has() -> None:
+    made = world({**ON_L4, "gpu": {"products": ["NVIDIA-H100-80GB-HBM3"]}}, CPU)
+    plan = made.plan()
+    assert len(plan.jobs) == 1, "the CPU tier's"
+    assert made.pool("hello-gpu-h100-80gb-hbm3")["state"] == "NoSuchGPU"
+
+
+def test_builds_start_by_age_within_the_limits() -> None:
+    types = ["NVIDIA-L4", "NVIDIA-A10", "NVIDIA-L40S"]
+    made = world({**ON_L4, "gpu": {}})
+    made.nodes = [node(f"n{number}", product, 1) for number, product in enumerate(types)]
+    made.plan()
+    made.plan(SECOND)
+    held = [name for name, job in made.jobs.items() if job["spec"]["suspend"]]
+    assert len(held) == 1, "two run in a namespace"
+    running_now = next(name for name in made.jobs if name not in held)
+    made.finish(running_now)
+    made.plan(SECOND)
+    assert not any(job["spec"]["suspend"] for job in made.jobs.values())
+
+
+@pytest.mark.parametrize("reason", ["OutOfMemory", "UnsupportedGPU", "VersionMismatch", "DiskFull", "AccuracyLost"])
+def test_a_failed_build_is_told_and_not_repeated(reason: str) -> None:
+    made = world(CPU)
+    made.plan()
+    made.plan(SECOND)
+    made.finish(engine(made)["job"], outcome="Failed", reason=reason, message="Do this.")
+    plan = made.plan(SECOND)
+    assert engine(made)["state"] == "Failed"
+    assert engine(made)["reason"] == reason
+    assert made.condition("Stalled")["status"] == "True"
+    assert "Do this." in made.condition("Stalled")["message"]
+    assert "Stalled" in [event.reason for event in plan.events]
+    assert made.plan(timedelta(hours=5)).requeue_after is None
+    assert not any(action.delete for action in made.plan(SECOND).jobs)
+
+
+def test_a_build_that_was_killed_for_memory_says_which_field_to_raise() -> None:
+    made = world(CPU)
+    made.plan()
+    made.plan(SECOND)
+    name = engine(made)["job"]
+    made.finish(name, outcome="Failed")
+    made.job_pods = [job_pod(name, {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})]
+    made.plan(SECOND)
+    assert engine(made)["reason"] == "OutOfMemory"
+    assert "engines.resources.limits.memory" in engine(made)["message"]
+
+
+def test_a_build_that_waits_for_its_cache_says_so() -> None:
+    made = world(CPU)
+    made.plan()
+    made.plan(SECOND)
+    waiting = job_pod(engine(made)["job"], {})
+    waiting["spec"] = {}
+    waiting["status"] = {
+        "phase": "Pending",
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": '0/1 nodes are available: persistentvolumeclaim "cache" not found.',
+            }
+        ],
+    }
+    made.job_pods = [waiting]
+    made.plan(SECOND)
+    assert engine(made)["state"] == "WaitingForCache"
+    assert '"cache" not found' in made.condition("EnginesReady")["message"]
+
+
+def test_a_damaged_engine_is_built_once_more_and_then_told() -> None:
+    made = world(CPU)
+    made.plan()
+    build(made)
+    name = engine(made)["job"]
+
+    def damaged() -> dict[str, Any]:
+        pod = stuck("hello-cpu", "c0", "CrashLoopBackOff")
+        pod["metadata"]["labels"][ENGINE_LABEL] = engine(made)["key"]
+        last = {"message": '{"outcome":"Failed","reason":"CorruptEngine"}', "finishedAt": "2026-01-01T13:00:00Z"}
+        state = {"waiting": {"reason": "CrashLoopBackOff"}}
+        pod["status"]["initContainerStatuses"] = [
+            {"name": "verify", "image": "cpu:1", "restartCount": 2, "state": state, "lastState": {"terminated": last}}
+        ]
+        pod["status"]["containerStatuses"] = []
+        return pod
+
+    made.pods = [damaged()]
+    plan = made.plan(SECOND)
+    assert [action.delete for action in plan.jobs] == [True]
+    assert engine(made)["reason"] == "CorruptEngine"
+    assert made.replicas() == {"hello-cpu": 2}, "what serves is not taken away"
+    made.job_pods = []
+    made.plan(SECOND)
+    made.plan(SECOND)
+    made.finish(name)
+    made.plan(SECOND)
+    assert engine(made)["state"] == "Failed"
+    assert "once already" in made.condition("Stalled")["message"]
+    made.now = NOW + timedelta(hours=2)
+    made.finish(name)
+    made.plan(SECOND)
+    assert engine(made)["state"] == "Ready", "what the pod found was before this build"
+
+
+def test_an_engine_that_nobody_needs_is_kept_for_a_while_and_then_removed() -> None:
+    made = world({**ON_L4, "gpu": {}}, CPU, keepUnused="1h")
+    made.plan()
+    build(made, "L4")
+    build(made, None)
+    name = engine(made, "L4")["job"]
+    made.owner["spec"]["tiers"] = [CPU]
+    made.children.pop(("Deployment", "hello-gpu-l4"), None)
+    plan = made.plan(SECOND)
+    assert engine(made, "L4")["state"] == "Unused"
+    assert plan.requeue_after == pytest.approx(3600)
+    assert name in made.jobs
+    plan = made.plan(timedelta(hours=1))
+    cleanup = next(child for child in plan.children if child.kind == "Job")
+    assert cleanup.args == ("remove", name.removeprefix("engine-"))  # type: ignore[attr-defined]
+    made.children["Job", cleanup.name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    made.plan(SECOND)
+    assert name not in made.jobs
+    made.plan(SECOND)
+    assert [e["key"] for e in made.owner["status"]["engines"]] == [engine(made, None)["key"]]
+
+
+def test_models_are_fetched_before_engines_are_built_and_secrets_are_only_named() -> None:
+    hub = {"repo": "FunAudioLLM/Fun-CosyVoice3-0.5B-2512", "revision": "29e01c4"}
+    spec = resource(tiers=[{"name": "gpu", "backend": "Triton", "gpu": {}}])
+    token = {"name": "hub", "key": "token"}
+    spec["spec"]["model"] = {"family": "CosyVoice3", "source": {"huggingFace": {**hub, "tokenSecretRef": token}}}
+    made = World(spec, nodes=[L4])
+    plan = made.plan()
+    assert next(child.kind for child in plan.children) == "PersistentVolumeClaim"
+    fetch = plan.jobs[0].wanted
+    assert fetch is not None
+    assert fetch.env[-1] == {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}}
+    assert "hub" not in str(fetch.env[-2])
+    assert made.condition("EnginesReady")["reason"] == "FetchingModel"
+    made.plan(SECOND)
+    made.finish(plan.jobs[0].name, digest="sha256:" + "ab" * 32, path="models/abababababababab", bytes=7)
+    made.plan(SECOND)
+    assert made.owner["status"]["model"]["digest"] == "sha256:" + "ab" * 32
+    assert engine(made, "L4")["state"] == "Queued"
+    made.plan(SECOND)
+    made.finish(engine(made, "L4")["job"])
+    made.plan(SECOND)
+    assert made.condition("EnginesReady")["status"] == "True"
+    assert made.condition("Stalled")["reason"] == "UnsupportedSource"
+    assert made.replicas() == {}
+
+
+def test_the_same_spec_without_engines_gives_its_jobs_up() -> None:
+    made = world(CPU)
+    made.plan()
+    build(made)
+    del made.owner["spec"]["engines"]
+    made.plan(SECOND)
+    assert made.jobs == {}
+    assert ENGINE_LABEL not in template(made, "hello-cpu")["metadata"]["labels"]
+
+
+def test_triton_gets_its_engine_too() -> None:
+    made = world(GPU_THEN_CPU[0])
+    made.plan()
+    build(made, "L4")
+    containers = template(made, "hello-gpu-l4")["spec"]["initContainers"]
+    assert [container["name"] for container in containers] == ["verify", "triton"]
+    assert {"name": "COSYVOICE_ENGINE_DIR", "value": "/engine"} in containers[1]["env"]
