@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster import build, controlplane, images, kwok, network, packages, ports, runtime, store
+from devcluster import build, controlplane, images, kwok, network, packages, ports, runtime, store, volumes
 from devcluster import node as realnode
 from devcluster.api import Api, read_kubeconfig
 from devcluster.controlplane import LOOPBACK, ControlPlane
@@ -144,6 +144,7 @@ def _start_node(launcher: Launcher, api: Api, node: RealNode, gpus: FakeGpus | N
         launcher.run(node.kubelet(state.processes["containerd"].pid))
         launcher.run(node.proxy())
         launcher.wait(lambda: realnode.registered(api), "kubelet")
+        volumes.create(api, launcher.paths)
         if gpus:
             realnode.set_fake_gpus(api, gpus)
             state.fake_gpus = str(gpus)

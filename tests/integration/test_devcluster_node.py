@@ -133,6 +133,29 @@ def test_two_gpus_serve_two_pods_and_the_third_waits(real_cluster, reference, se
     kubectl(real_cluster, "-n", NAMESPACE, "delete", "pod", *names, "--wait=true")
 
 
+def test_two_pods_share_a_volume_of_the_default_storage_class(real_cluster, reference, service_ip):
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "shared", "namespace": NAMESPACE},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    writer, reader = pod("writer", reference), pod("reader", reference)
+    for made, mount in ((writer, {"mountPath": "/cache"}), (reader, {"mountPath": "/engine", "subPath": "engines/a"})):
+        made["spec"]["volumes"] = [{"name": "cache", "persistentVolumeClaim": {"claimName": "shared"}}]
+        made["spec"]["containers"][0]["volumeMounts"] = [{"name": "cache"} | mount]
+    apply(real_cluster, claim, writer)
+    kubectl(real_cluster, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/writer", "--timeout=60s")
+    write = "import os; os.makedirs('/cache/engines/a'); open('/cache/engines/a/plan', 'w').write('fast')"
+    kubectl(real_cluster, "-n", NAMESPACE, "exec", "writer", "--", "greet", "-c", write)
+    apply(real_cluster, reader)
+    kubectl(real_cluster, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/reader", "--timeout=60s")
+    read = "print(open('/engine/plan').read())"
+    assert kubectl(real_cluster, "-n", NAMESPACE, "exec", "reader", "--", "greet", "-c", read) == "fast\n"
+    kubectl(real_cluster, "-n", NAMESPACE, "delete", "pod", "writer", "reader", "--wait=true")
+    kubectl(real_cluster, "-n", NAMESPACE, "delete", "pvc", "shared", "--wait=true")
+
+
 def test_the_node_looks_like_one_with_an_l4(real_cluster):
     node = get(real_cluster, "node", "node-real")
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "2"
