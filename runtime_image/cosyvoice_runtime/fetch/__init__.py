@@ -1,0 +1,1 @@
+"""Puts a pinned revision of a model into a cache that pods share: whole and checked, or not at all."""
