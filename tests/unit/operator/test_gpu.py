@@ -22,6 +22,7 @@ from cosyvoice_operator.core.gpu import (
     type_facts,
     types_present,
 )
+from cosyvoice_operator.core.gpu.products import PRODUCTS
 from tests.unit.operator.builders import node
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "gpu-nodes.yaml"
@@ -144,13 +145,42 @@ def test_a_heartbeat_changes_no_facts() -> None:
     assert parse_node(before) == parse_node(after)
 
 
-@given(st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True))
+LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
+SPELLINGS = st.sampled_from(("", "NVIDIA-", "Tesla-", "nvidia-tesla-", "GRID-")).flatmap(
+    lambda prefix: st.builds(
+        lambda card, end: prefix + card + end,
+        st.sampled_from((*PRODUCTS, "A16-4Q", "X1", "x1", "L4-arm64", "GB200-arm64")) | LABEL_VALUES,
+        st.sampled_from(("", "-SHARED", "-MIG-1g.5gb", "-MIG-1g.5gb-SHARED", "-MIG-1g.10gb+me", "-arm64")),
+    )
+)
+
+
+@given(SPELLINGS | st.text())
+def test_a_normalised_name_stays_as_it_is(label: str) -> None:
+    once = normalise_product(label)
+    assert normalise_product(once) == once
+
+
+@given(LABEL_VALUES)
 def test_a_slug_is_a_piece_of_a_dns_label(gpu_type: str) -> None:
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,22}[a-z0-9])?", slug(gpu_type))
 
 
+@given(SPELLINGS, SPELLINGS)
+def test_types_that_differ_have_slugs_that_differ(one: str, other: str) -> None:
+    first, second = normalise_product(one), normalise_product(other)
+    assert (slug(first) == slug(second)) is (first == second)
+
+
+@given(st.sampled_from(sorted(PRODUCTS)), st.sampled_from(sorted(PRODUCTS)))
+def test_no_card_is_taken_for_another_that_has_its_name_in_its_own(one: str, other: str) -> None:
+    nodes = [parse_node(node("a", f"NVIDIA-{one}", 1))]
+    assert supply(nodes, other, GPU).nodes == (one == other)
+    assert (f"NVIDIA-{one}" in product_labels(other)) is (one == other)
+
+
 def test_types_that_differ_only_in_what_a_name_can_not_hold_get_different_slugs() -> None:
-    similar = ("A100-MIG-1g.5gb", "A100-MIG-1g-5gb", "A100-MIG-1g_5gb")
+    similar = ("A100-MIG-1g.5gb", "A100-MIG-1g-5gb", "A100-MIG-1g_5gb", "a100", "A100", "a100-MIG-1g.5gb")
     assert len({slug(gpu_type) for gpu_type in similar}) == len(similar)
 
 

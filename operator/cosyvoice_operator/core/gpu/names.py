@@ -74,9 +74,13 @@ def home_arch(card: str) -> str:
 
 
 def on_arch(product: str, arch: str) -> str:
-    """Name the GPU type that a product is on a host of this architecture; empty where the node doesn't tell."""
+    """Name the GPU type that a product is on a host of this architecture; empty where the node doesn't tell.
+
+    A card that is soldered to another host than amd64 is in no other.
+    """
     name = TypeName.parse(product)
-    return str(TypeName(name.card, name.mig, arch if arch in OTHER_ARCHS else home_arch(name.card)))
+    home = home_arch(name.card)
+    return str(TypeName(name.card, name.mig, arch if home == HOME_ARCH and arch in OTHER_ARCHS else home))
 
 
 def slice_mib(profile: str) -> int | None:

@@ -17,9 +17,9 @@ from cosyvoice_operator.core.gpu.labels import (
     memory_bounds,
     partitioned,
 )
-from cosyvoice_operator.core.gpu.names import OTHER_ARCHS, SHARED_SUFFIX, TypeName
+from cosyvoice_operator.core.gpu.names import OTHER_ARCHS, SHARED_SUFFIX, TypeName, home_arch
 from cosyvoice_operator.core.gpu.nodes import DEFAULT_RESOURCE, version
-from cosyvoice_operator.core.gpu.products import PRODUCTS
+from cosyvoice_operator.core.gpu.products import HOME_ARCH, PRODUCTS
 
 Expression = dict[str, Any]
 Term = dict[str, list[Expression]]
@@ -56,13 +56,21 @@ def placement(gpu_type: str, resource: str = DEFAULT_RESOURCE, rules: tuple[Node
         rules: The administrator's own.
     """
     name = TypeName.parse(gpu_type)
-    arch = _in(ARCH_LABEL, name.arch) if name.arch in OTHER_ARCHS else _not_in(ARCH_LABEL, *OTHER_ARCHS)
+    arch = _on(name)
     if not resource.startswith(_MIG_RESOURCE):
-        return tuple(_term(*expressions, arch) for expressions in _of_node(gpu_type, name, rules))
+        return tuple(_term(*expressions, *arch) for expressions in _of_node(gpu_type, name, rules))
     own = f"{resource.removesuffix('.shared')}.product"
     card = TypeName(name.card, "", name.arch)
     parents = ((*expressions, _absent(own)) for expressions in _of_node(str(card), card, rules))
-    return tuple(_term(*expressions, arch) for expressions in ((_in(own, *product_labels(gpu_type)),), *parents))
+    return tuple(_term(*expressions, *arch) for expressions in ((_in(own, *product_labels(gpu_type)),), *parents))
+
+
+def _on(name: TypeName) -> tuple[Expression, ...]:
+    """Say which hosts; a card that is soldered to its host needs no word. Nodes that don't tell are taken for amd64."""
+    home = home_arch(name.card)
+    if name.arch != home:
+        return (_in(ARCH_LABEL, name.arch),)
+    return (_not_in(ARCH_LABEL, *OTHER_ARCHS),) if home == HOME_ARCH else ()
 
 
 def _of_node(gpu_type: str, name: TypeName, rules: tuple[NodeRule, ...]) -> Iterable[tuple[Expression, ...]]:
