@@ -21,7 +21,7 @@ from cosyvoice_operator.core.engine_model import ModelFacts, find_model
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import NodeFacts, type_facts
 from cosyvoice_operator.core.jobs import JobFacts, JobState, attend, read_jobs
-from cosyvoice_operator.core.model import JobAction, PlanConfig, Snapshot
+from cosyvoice_operator.core.model import JobAction, PlanConfig, ProbeTarget, Snapshot
 from cosyvoice_operator.core.naming import ENGINE_LABEL, POOL_LABEL, cleanup_job_name, engine_job_name
 from cosyvoice_operator.core.pods import parse_pod
 from cosyvoice_operator.core.pools import Pool
@@ -65,6 +65,7 @@ class EnginePlan:
         cleanups: Jobs of this resource alone, that remove engines from the cache.
         problem: Why nothing goes on until a person acts; None while it does.
         next_look: When time alone may change this.
+        probes: Pods of Jobs to ask how far they are: those that this resource owns first, so that each is asked for one of them.
     """
 
     pools: Mapping[str, PoolEngine] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class EnginePlan:
     cleanups: tuple[JobParams, ...] = ()
     problem: Blocked | None = None
     next_look: datetime | None = None
+    probes: tuple[ProbeTarget, ...] = ()
 
     @property
     def ready(self) -> bool:
@@ -130,7 +132,7 @@ class _Planner:
         self.previous = {engine.key: engine for engine in previous.engines or ()}
         self.config = config
         self.now = now
-        self.jobs = read_jobs(snapshot.jobs, snapshot.job_pods)
+        self.jobs = read_jobs(snapshot)
         self.deployments = {c["metadata"]["name"]: c for c in snapshot.children if c["kind"] == "Deployment"}
 
     def plan(self) -> EnginePlan:
@@ -154,7 +156,11 @@ class _Planner:
             cleanups=cleanups,
             problem=_problem(model, failed),
             next_look=min(looks, default=None),
+            probes=self._probes(),
         )
+
+    def _probes(self) -> tuple[ProbeTarget, ...]:
+        return tuple(facts.probe for facts in self.jobs.values() if facts.probe and facts.first_owner == self.owner.uid)
 
     def _needed(self, pool: Pool, engines: EffectiveEngines, model: ModelFacts) -> _Engine | None:
         """Give the engine of a pool; None while it isn't known what to build, or for what."""

@@ -10,15 +10,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeGuard
 
 from cosyvoice_operator.core.children import JobParams
 from cosyvoice_operator.core.clock import parse_time
-from cosyvoice_operator.core.model import BuildTicket, JobAction, Json, PlanConfig, Snapshot
+from cosyvoice_operator.core.model import (
+    BuildTicket,
+    JobAction,
+    Json,
+    PlanConfig,
+    ProbeTarget,
+    ProgressReport,
+    Snapshot,
+)
 from cosyvoice_operator.core.naming import JOB_NAME_LABEL, RESULT_ANNOTATION
 from cosyvoice_operator.core.pods import PodFacts, parse_pod
 
 CONTAINER = "work"
 """Name of the container that does the work, in every Job of ours."""
+
+_PORT = 8080
 
 
 class JobState(StrEnum):
@@ -49,10 +60,12 @@ class JobFacts:
         message: What was seen, and what to do.
         result: What the program said at its end; None before, and when its pod was gone before anybody read it.
         owners: Uids of the resources that need it.
+        first_owner: Uid of the first of them; empty without any.
         suspended: Held until it is its turn.
         recorded: Whether the result stands in the Job's own annotation.
         ended: It succeeded or failed for good.
         completed: When it succeeded; None before.
+        probe: Whom to ask how far it is; None while nobody can tell.
     """
 
     name: str
@@ -61,28 +74,33 @@ class JobFacts:
     message: str
     result: Json | None
     owners: frozenset[str]
+    first_owner: str
     suspended: bool
     recorded: bool
     ended: bool
     completed: datetime | None = None
+    probe: ProbeTarget | None = None
 
 
-def read_jobs(jobs: Sequence[Json], pods: Sequence[Json]) -> dict[str, JobFacts]:
+def read_jobs(snapshot: Snapshot) -> dict[str, JobFacts]:
     """Read all Jobs of a namespace, by name."""
     by_job: dict[str, list[Json]] = {}
-    for pod in pods:
+    for pod in snapshot.job_pods:
         by_job.setdefault((pod["metadata"].get("labels") or {}).get(JOB_NAME_LABEL, ""), []).append(pod)
-    return {job["metadata"]["name"]: read_job(job, by_job.get(job["metadata"]["name"], ())) for job in jobs}
+    names = ((job["metadata"]["name"], job) for job in snapshot.jobs)
+    return {name: read_job(job, by_job.get(name, ()), snapshot.progress) for name, job in names}
 
 
-def read_job(job: Json, pods: Sequence[Json]) -> JobFacts:
-    """Read one Job with its pods."""
+def read_job(job: Json, pods: Sequence[Json], progress: Mapping[str, ProgressReport]) -> JobFacts:
+    """Read one Job with its pods, and how far those say they are."""
     meta = job["metadata"]
     noted = _load((meta.get("annotations") or {}).get(RESULT_ANNOTATION))
     newest_first = sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
     result = noted or next(filter(None, map(_result, newest_first)), None)
     conditions = {c["type"]: c for c in (job.get("status") or {}).get("conditions") or () if c.get("status") == "True"}
+    owners = [ref["uid"] for ref in meta.get("ownerReferences") or ()]
     suspended = bool(job["spec"].get("suspend"))
+    probe = None
     if "Complete" in conditions:
         state, reason, message = JobState.SUCCEEDED, "Complete", f"Job {meta['name']} has finished."
     elif "Failed" in conditions:
@@ -90,18 +108,22 @@ def read_job(job: Json, pods: Sequence[Json]) -> JobFacts:
     elif suspended:
         state, reason, message = JobState.QUEUED, "WaitingForTurn", f"Job {meta['name']} waits for its turn."
     else:
-        state, reason, message = _progress(meta["name"], [parse_pod(pod) for pod in newest_first])
+        pod = next((pod for pod in map(parse_pod, newest_first) if not pod.leaving), None)
+        state, reason, message = _progress(meta["name"], pod, progress)
+        probe = ProbeTarget(pod.uid, f"http://{pod.host}:{_PORT}/progress", progress=True) if _works(pod) else None
     return JobFacts(
         name=meta["name"],
         state=state,
         reason=reason,
         message=message,
         result=result,
-        owners=frozenset(ref["uid"] for ref in meta.get("ownerReferences") or ()),
+        owners=frozenset(owners),
+        first_owner=next(iter(owners), ""),
         suspended=suspended,
         recorded=noted is not None,
         ended=bool(conditions),
         completed=parse_time(conditions["Complete"]["lastTransitionTime"]) if "Complete" in conditions else None,
+        probe=probe,
     )
 
 
@@ -140,8 +162,11 @@ def ticket(job: Json) -> BuildTicket | None:
     return BuildTicket(meta["namespace"], meta["name"], created, running=not job["spec"].get("suspend"))
 
 
-def _progress(name: str, pods: Sequence[PodFacts]) -> tuple[JobState, str, str]:
-    pod = next((pod for pod in pods if not pod.leaving), None)
+def _works(pod: PodFacts | None) -> TypeGuard[PodFacts]:
+    return pod is not None and pod.started is not None and bool(pod.ip)
+
+
+def _progress(name: str, pod: PodFacts | None, progress: Mapping[str, ProgressReport]) -> tuple[JobState, str, str]:
     if pod is None:
         return JobState.RUNNING, "PodStarting", f"Job {name} has been started; its pod is on its way."
     if pod.pending:
@@ -154,7 +179,8 @@ def _progress(name: str, pods: Sequence[PodFacts]) -> tuple[JobState, str, str]:
         cause = pod.waiting.message.rpartition("ErrImagePull: ")[-1][:400]
         message = f"Pod {pod.name} can't start: {cause} Correct image {pod.waiting.image}, or what the message names."
         return JobState.FAILED, pod.waiting.reason.removeprefix("Err").replace("BackOff", ""), message
-    return JobState.RUNNING, "PodRunning", f"Pod {pod.name} works; see `kubectl logs {pod.name}`."
+    told = f": {progress[pod.uid].text}" if pod.uid in progress else ""
+    return JobState.RUNNING, "PodRunning", f"Pod {pod.name} works{told}. See `kubectl logs {pod.name}`."
 
 
 def _failure(name: str, condition: Mapping[str, str], result: Json | None, pods: Iterable[Json]) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +37,13 @@ class RuntimeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """How far a fetch or a build is, in words, and rounded: they stand in a status, and should change a few times a minute."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class BuildTicket:
     """A build's place in the order of all builds of the cluster.
 
@@ -67,6 +74,7 @@ class Snapshot:
         jobs: Raw Jobs of the namespace that build engines or fetch models, whoever needs them.
         job_pods: Raw pods of those Jobs.
         builds: All builds of the cluster that have not ended.
+        progress: How far running Jobs are, by the uid of their pod.
     """
 
     owner: Json
@@ -78,19 +86,22 @@ class Snapshot:
     jobs: tuple[Json, ...] = ()
     job_pods: tuple[Json, ...] = ()
     builds: tuple[BuildTicket, ...] = ()
+    progress: Mapping[str, ProgressReport] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeTarget:
-    """A runtime pod whose report is wanted.
+    """A pod that is to be asked: a runtime pod for its report, or the pod of a Job, again and again, for how far it is.
 
     Attributes:
-        key: Key of the report.
-        url: Its ``/status`` address.
+        key: Key of the report; the uid of a Job's pod.
+        url: Address to ask.
+        progress: Whether it is the pod of a Job.
     """
 
     key: str
     url: str
+    progress: bool = False
 
 
 @dataclass(frozen=True, slots=True)

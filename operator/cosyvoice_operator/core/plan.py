@@ -73,7 +73,7 @@ def make_plan(snapshot: Snapshot, config: PlanConfig, now: datetime) -> Plan:
         keep=_kept(snapshot, retired, outcome),
         status=status.to_json(),
         events=transitions(previous, status),
-        probes=_probes(views, snapshot),
+        probes=(*_probes(views, snapshot), *engines.probes),
         requeue_after=_next_look(allocation, views, outcomes, spec, [engines.next_look], now),
         jobs=() if spec.paused else engines.jobs,
     )
@@ -133,6 +133,7 @@ def _prepared(
         status=status.to_json(),
         events=transitions(previous, status),
         jobs=engines.jobs,
+        probes=engines.probes,
         requeue_after=(engines.next_look - now).total_seconds() if engines.next_look else None,
     )
 
@@ -255,7 +256,7 @@ def _ref(child: Json) -> ObjectRef:
 def _probes(views: Sequence[PoolView], snapshot: Snapshot) -> tuple[ProbeTarget, ...]:
     # Pods that aren't ready are asked too: one that computes on the wrong silicon keeps itself from becoming ready, and can say why.
     return tuple(
-        ProbeTarget(pod.report_key, f"http://{f'[{pod.ip}]' if ':' in pod.ip else pod.ip}:{GATEWAY_PORT}/status")
+        ProbeTarget(pod.report_key, f"http://{pod.host}:{GATEWAY_PORT}/status")
         for view in views
         for pod in view.facts.live
         if pod.started and pod.ip and pod.report_key not in snapshot.reports

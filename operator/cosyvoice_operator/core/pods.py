@@ -70,6 +70,16 @@ class PodFacts:
     report_key: str
 
     @property
+    def uid(self) -> str:
+        """Tells it from an earlier pod of the same name."""
+        return self.report_key.partition("/")[0]
+
+    @property
+    def host(self) -> str:
+        """Its address as it stands in a URL."""
+        return f"[{self.ip}]" if ":" in self.ip else self.ip
+
+    @property
     def pending(self) -> bool:
         """No node fits it now."""
         return not self.leaving and self.unschedulable is not None

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from cosyvoice_operator.core.model import ProbeTarget, RuntimeReport
+from cosyvoice_operator.core.model import ProbeTarget, ProgressReport, RuntimeReport
 from cosyvoice_operator.engine.backoff import Backoff
 from cosyvoice_operator.engine.queue import QueueClosedError, WorkQueue
 from cosyvoice_operator.engine.store import Key, Store
@@ -18,11 +18,18 @@ logger = logging.getLogger(__name__)
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 300.0
 
 
+PROGRESS_EVERY = 5.0
+"""Seconds between two questions to the pod of a Job."""
+
+
 class ReportSource(Protocol):
     """Where reports come from."""
 
     async def fetch(self, url: str) -> RuntimeReport:
-        """Ask one pod; raises ProbeError."""
+        """Ask a runtime pod; raises ProbeError."""
+
+    async def fetch_progress(self, url: str) -> ProgressReport:
+        """Ask the pod of a Job; raises ProbeError."""
 
 
 class Prober:
@@ -51,7 +58,7 @@ class Prober:
         self._metrics = metrics
         self._queue: WorkQueue[str] = WorkQueue(clock)
         self._backoff: Backoff[str] = Backoff(_FIRST_RETRY, _LONGEST_RETRY)
-        self._targets: dict[str, tuple[Key, str]] = {}
+        self._targets: dict[str, tuple[Key, ProbeTarget]] = {}
         self._wanted: dict[Key, frozenset[str]] = {}
         self._idle: set[str] = set()  # answered, and not yet asked for again
 
@@ -62,7 +69,7 @@ class Prober:
             self._drop(name)
         for target in targets:
             known = target.key in self._targets
-            self._targets[target.key] = (key, target.url)
+            self._targets[target.key] = (key, target)
             if not known:
                 self._queue.add(target.key)
             elif target.key in self._idle:
@@ -93,9 +100,13 @@ class Prober:
     async def _ask(self, name: str) -> None:
         if name not in self._targets:
             return
-        key, url = self._targets[name]
+        key, target = self._targets[name]
+        report: RuntimeReport | ProgressReport
         try:
-            report = await self._source.fetch(url)
+            if target.progress:
+                report = await self._source.fetch_progress(target.url)
+            else:
+                report = await self._source.fetch(target.url)
         except ProbeError as error:
             self._metrics.probes.labels("failed").inc()
             if name in self._targets:
@@ -104,6 +115,11 @@ class Prober:
             return
         self._metrics.probes.labels("answered").inc()
         if name not in self._targets:
+            return
+        if isinstance(report, ProgressReport):
+            if self._store.set_progress(name, report):
+                self._changed(key)
+            self._queue.add_after(name, PROGRESS_EVERY)
             return
         self._idle.add(name)
         if self._store.set_report(name, report):

@@ -13,7 +13,7 @@ from typing import TypeVar
 from cosyvoice_operator.core.children import ChildParams, ObjectRef
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import NodeFacts, NodeRule, SliceFacts, merge_slices, parse_node, parse_slice
-from cosyvoice_operator.core.model import Json, RuntimeReport, Snapshot
+from cosyvoice_operator.core.model import Json, ProgressReport, RuntimeReport, Snapshot
 from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL, JOB_NAME_LABEL
 from cosyvoice_operator.engine.builds import Builds
 from cosyvoice_operator.engine.trim import trim_child, trim_job, trim_owner, trim_pod
@@ -79,6 +79,7 @@ class Store:
         self._slices: dict[str, SliceFacts] = {}
         self._node_facts: tuple[NodeFacts, ...] | None = ()
         self._reports: dict[str, tuple[str, RuntimeReport]] = {}  # by pod uid
+        self._progress: dict[str, ProgressReport] = {}  # by pod uid
         self.blocked: dict[Key, tuple[Blocked, ...]] = {}
 
     def update(self, kind: str, obj: Json) -> frozenset[Key] | None:
@@ -185,6 +186,12 @@ class Store:
         self._reports[uid] = (report_key, report)
         return news
 
+    def set_progress(self, pod_uid: str, report: ProgressReport) -> bool:
+        """Keep what the pod of a Job said, and tell whether that is news."""
+        news = self._progress.get(pod_uid) != report
+        self._progress[pod_uid] = report
+        return news
+
     def snapshot(self, key: Key) -> Snapshot | None:
         """Everything known of one resource; None when the resource itself is gone."""
         owner = self.owner(key)
@@ -203,6 +210,7 @@ class Store:
             jobs=jobs,
             job_pods=job_pods,
             builds=self.builds.tickets(),
+            progress=self._progress,
         )
 
     def sizes(self) -> dict[str, int]:
@@ -288,6 +296,7 @@ class Store:
             return None
         if where[0] == POD:
             self._reports.pop(entry.uid, None)
+            self._progress.pop(entry.uid, None)
         if where[0] == OWNER and entry.key:
             self.blocked.pop(entry.key, None)
         return self._unlink(where, entry)

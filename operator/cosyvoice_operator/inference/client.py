@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from cosyvoice_operator.core.model import RuntimeReport
+from cosyvoice_operator.core.model import ProgressReport, RuntimeReport
 
 _LARGEST_ANSWER = 256 * 1024
 
@@ -45,6 +45,17 @@ class RuntimeClient:
         Raises:
             ProbeError: It didn't answer in time, or not with a report.
         """
+        return parse_report(await self._get(url))
+
+    async def fetch_progress(self, url: str) -> ProgressReport:
+        """Ask the pod of a Job how far it is.
+
+        Raises:
+            ProbeError: It didn't answer in time, or not with its progress.
+        """
+        return parse_progress(await self._get(url))
+
+    async def _get(self, url: str) -> bytes:
         try:
             async with self._session.get(url, allow_redirects=False) as answer:
                 if answer.status != 200:
@@ -56,7 +67,7 @@ class RuntimeClient:
                         raise ProbeError(f"{url} answered with more than {_LARGEST_ANSWER} bytes")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ProbeError(f"{url} gave no answer: {type(error).__name__} {error}".rstrip()) from error
-        return parse_report(body)
+        return body
 
 
 def parse_report(body: bytes) -> RuntimeReport:
@@ -80,3 +91,42 @@ def parse_report(body: bytes) -> RuntimeReport:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ProbeError(f"not a runtime report: {type(error).__name__} {error}") from error
+
+
+def parse_progress(body: bytes) -> ProgressReport:
+    """Read the JSON of ``/progress``, and round it.
+
+    Raises:
+        ProbeError: It isn't one.
+    """
+    try:
+        told: Any = json.loads(body)
+        parts = [str(told["phase"])[:80]]
+        done, total, rate, left = (told.get(key) for key in ("done", "total", "perSecond", "secondsLeft"))
+        if total:
+            parts.append(
+                f"{100 * (done or 0) // total:.0f} %" + (f" of {_size(total)}" if told.get("unit") == "bytes" else "")
+            )
+        if rate and told.get("unit") == "bytes":
+            parts.append(f"{_size(rate)}/s")
+        if left is not None:
+            parts.append(f"about {_rough(left)} left")
+        return ProgressReport(", ".join(parts))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProbeError(f"not a progress report: {type(error).__name__} {error}") from error
+
+
+def _size(count: float) -> str:
+    """Write bytes with two digits."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.2g} {unit}" if count < 100 else f"{round(count, -1):.0f} {unit}"
+        count /= 1000
+    return f"{count:.2g} TB"
+
+
+def _rough(seconds: float) -> str:
+    """Write how long it takes as one would say it: a status must not change with every second."""
+    if seconds < 90:
+        return f"{max(10, 10 * round(seconds / 10))} s"
+    return f"{round(seconds / 60)} min"

@@ -12,7 +12,7 @@ from cosyvoice_operator.core.clock import format_time
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import parse_node
 from cosyvoice_operator.core.jobs import ticket
-from cosyvoice_operator.core.model import JobAction, Json, Plan, PlanConfig, RuntimeReport, Snapshot
+from cosyvoice_operator.core.model import JobAction, Json, Plan, PlanConfig, ProgressReport, RuntimeReport, Snapshot
 from cosyvoice_operator.core.naming import JOB_NAME_LABEL, POOL_LABEL, RESULT_ANNOTATION, REVISION_LABEL
 from cosyvoice_operator.core.plan import make_plan
 from cosyvoice_operator.render import render
@@ -151,6 +151,7 @@ class World:
     blocked: tuple[Blocked, ...] = ()
     jobs: dict[str, Json] = field(default_factory=dict)
     job_pods: list[Json] = field(default_factory=list)
+    progress: dict[str, ProgressReport] = field(default_factory=dict)
     now: datetime = NOW
 
     def snapshot(self) -> Snapshot:
@@ -164,6 +165,7 @@ class World:
             blocked=self.blocked,
             jobs=tuple(self.jobs.values()),
             job_pods=tuple(self.job_pods),
+            progress=self.progress,
             builds=tuple(filter(None, map(ticket, self.jobs.values()))),
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cosyvoice_operator.core.model import Plan
+from cosyvoice_operator.core.model import Plan, ProgressReport
 from cosyvoice_operator.core.naming import ENGINE_LABEL
 from tests.unit.operator.builders import (
     GPU_THEN_CPU,
@@ -206,6 +206,23 @@ def test_a_build_that_waits_for_its_cache_says_so() -> None:
     made.plan(SECOND)
     assert engine(made)["state"] == "WaitingForCache"
     assert '"cache" not found' in made.condition("EnginesReady")["message"]
+
+
+def test_a_running_build_is_asked_how_far_it_is() -> None:
+    made = world(CPU)
+    made.plan()
+    made.plan(SECOND)
+    pod = job_pod(engine(made)["job"], {"running": {"startedAt": "2026-01-01T12:00:00Z"}})
+    pod["status"]["podIP"] = "10.244.0.7"
+    made.job_pods = [pod]
+    plan = made.plan(SECOND)
+    uid = pod["metadata"]["uid"]
+    assert [(probe.key, probe.url) for probe in plan.probes] == [(uid, "http://10.244.0.7:8080/progress")]
+    made.progress = {uid: ProgressReport("optimising, 25 %")}
+    made.plan(SECOND)
+    assert "optimising, 25 %" in engine(made)["message"]
+    made.jobs[engine(made)["job"]]["metadata"]["ownerReferences"].insert(0, {"uid": "another"})
+    assert made.plan(SECOND).probes == (), "another resource asks, and the pod is asked once"
 
 
 def test_a_damaged_engine_is_built_once_more_and_then_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from cosyvoice_operator.core.model import ProbeTarget, RuntimeReport
+from cosyvoice_operator.core.model import ProbeTarget, ProgressReport, RuntimeReport
 from cosyvoice_operator.engine.probes import Prober
 from cosyvoice_operator.engine.store import Key, Store
-from cosyvoice_operator.inference.client import ProbeError, RuntimeClient, parse_report
+from cosyvoice_operator.inference.client import ProbeError, RuntimeClient, parse_progress, parse_report
 from cosyvoice_operator.telemetry.metrics import Metrics
 from tests.unit.shell.builders import owner, pod
 
@@ -55,6 +56,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     gateway = Gateway()
     app = web.Application()
     app.router.add_get("/status", gateway.status)
+    app.router.add_get("/progress", gateway.status)
     async with TestServer(app) as server:
         gateway.url = str(server.make_url("/status"))
         yield gateway
@@ -101,6 +103,57 @@ class TestClient:
     def test_what_is_no_report_is_refused(self, body: bytes) -> None:
         with pytest.raises(ProbeError, match="not a runtime report"):
             parse_report(body)
+
+
+class TestProgress:
+    @pytest.mark.parametrize(
+        ("told", "text"),
+        [
+            ({"phase": "checking"}, "checking"),
+            ({"phase": "optimising", "done": 1, "total": 4, "unit": "steps"}, "optimising, 25 %"),
+            (
+                {
+                    "phase": "downloading",
+                    "done": 1_300_000_000,
+                    "total": 3_100_000_000,
+                    "unit": "bytes",
+                    "perSecond": 44_800_000.0,
+                    "secondsLeft": 41.3,
+                },
+                "downloading, 41 % of 3.1 GB, 45 MB/s, about 40 s left",
+            ),
+            (
+                {"phase": "downloading", "done": 0, "total": 412_345, "unit": "bytes", "secondsLeft": 1000.0},
+                "downloading, 0 % of 410 kB, about 17 min left",
+            ),
+        ],
+    )
+    def test_it_is_told_in_words_that_change_seldom(self, told: dict[str, Any], text: str) -> None:
+        assert parse_progress(json.dumps(told).encode()) == ProgressReport(text)
+
+    @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"phase": "x", "total": "many"}'])
+    def test_what_is_none_is_refused(self, body: bytes) -> None:
+        with pytest.raises(ProbeError, match="not a progress report"):
+            parse_progress(body)
+
+    async def test_the_pod_of_a_job_is_asked_again_and_again(
+        self, bench: Bench, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("cosyvoice_operator.engine.probes.PROGRESS_EVERY", 0.01)
+        gateway.answer = {"phase": "one"}
+        target = ProbeTarget("pod-uid", gateway.url.replace("/status", "/progress"), progress=True)
+        bench.prober.want(KEY, (target,))
+        assert await asyncio.wait_for(bench.changed.get(), 2) == KEY
+        assert bench.store.snapshot(KEY).progress == {"pod-uid": ProgressReport("one")}
+        gateway.answer = {"phase": "two"}
+        assert await asyncio.wait_for(bench.changed.get(), 2) == KEY
+        assert bench.store.snapshot(KEY).progress == {"pod-uid": ProgressReport("two")}
+        bench.prober.want(KEY, ())
+        gateway.news.clear()
+        await asyncio.sleep(0.05)
+        asked = gateway.asked
+        await asyncio.sleep(0.1)
+        assert gateway.asked == asked, "it isn't asked any more"
 
 
 class Bench:
