@@ -79,6 +79,8 @@ class Cluster:
             asked = "simulated nodes"
         elif missing := [str(file) for file in options.kwok_files if str(file.resolve()) not in state.node_files]:
             asked = f"the simulated nodes of {', '.join(missing)}"
+        elif missing := [str(file) for file in options.kwok_stages if str(file.resolve()) not in state.stage_files]:
+            asked = f"the stages of {', '.join(missing)}"
         else:
             return
         raise DevClusterError(

@@ -117,28 +117,35 @@ def as_given(api: Api, nodes: Sequence[dict[str, Any]]) -> bool:
     return wanted <= found
 
 
-def write_stages(paths: ClusterPaths) -> Path:
-    """Write KWOK's own stages, kept away from nodes that are to stay not ready, and the one for those."""
+def write_stages(paths: ClusterPaths, files: Sequence[Path] = ()) -> Path:
+    """Write KWOK's own stages, kept away from nodes that are to stay not ready, the one for those, and those of the files.
+
+    A stage of a file that has the name of one of KWOK's own takes its place.
+    """
     documents = [STAY_NOT_READY]
-    for file in sorted((KWOK.folder() / "files").glob("*.yaml")):
-        for stage in yaml.safe_load_all(file.read_text()):
-            if stage["spec"]["resourceRef"]["kind"] == "Node":
-                stage["spec"]["selector"].setdefault("matchExpressions", []).append(
-                    {"key": f'.metadata.annotations["{NOT_READY}"]', "operator": "DoesNotExist"}
-                )
-            documents.append(stage)
+    for stage in _stages(sorted((KWOK.folder() / "files").glob("*.yaml"))):
+        if stage["spec"]["resourceRef"]["kind"] == "Node":
+            stage["spec"]["selector"].setdefault("matchExpressions", []).append(
+                {"key": f'.metadata.annotations["{NOT_READY}"]', "operator": "DoesNotExist"}
+            )
+        documents.append(stage)
+    chosen = {stage["metadata"]["name"]: stage for stage in (*documents, *_stages(files))}
     target = paths.kwok / "stages.yaml"
-    write_private(target, yaml.safe_dump_all(documents, sort_keys=False))
+    write_private(target, yaml.safe_dump_all(chosen.values(), sort_keys=False))
     return target
 
 
-def command(paths: ClusterPaths, port: int) -> Command:
-    """How to start KWOK."""
+def _stages(files: Sequence[Path]) -> list[dict[str, Any]]:
+    return [stage for file in files for stage in yaml.safe_load_all(file.read_text()) if stage]
+
+
+def command(paths: ClusterPaths, port: int, stages: Sequence[Path] = ()) -> Command:
+    """How to start KWOK; ``stages`` are files with more Stages."""
     return Command(
         name="kwok",
         argv=[
             str(KWOK.folder() / "kwok"),
-            f"--config={write_stages(paths)}",
+            f"--config={write_stages(paths, stages)}",
             f"--kubeconfig={paths.kubeconfig_of('kwok')}",
             f"--manage-nodes-with-annotation-selector={ANNOTATION}=fake",
             # Without leases every node is lost after the controller manager's grace period of 50 seconds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,18 +158,19 @@ def start_kwok(launcher: Launcher, api: Api, options: Options) -> None:
         # KWOK initialises a node when it first sees it, so nodes come first where there is a choice.
         kwok.create_nodes(api, nodes)
         if "kwok" not in launcher.state.processes:
-            _start_kwok_process(launcher)
+            _start_kwok_process(launcher, options.kwok_stages)
         launcher.wait(lambda: kwok.as_given(api, nodes), f"{len(nodes)} simulated nodes")
         launcher.state.node_files += [str(file.resolve()) for file in options.kwok_files]
         launcher.state.save(launcher.paths)
 
 
-def _start_kwok_process(launcher: Launcher) -> None:
+def _start_kwok_process(launcher: Launcher, stages: Sequence[Path]) -> None:
     chosen = ports.choose(["kwok"])
     launcher.state.ports.update(chosen)
     launcher.state.kwok = True
+    launcher.state.stage_files = [str(file.resolve()) for file in stages]
     launcher.state.save(launcher.paths)
-    command = kwok.command(launcher.paths, chosen["kwok"])
+    command = kwok.command(launcher.paths, chosen["kwok"], stages)
     if not network.is_root():
         launcher.progress.note(
             f"without root there is no blackhole route for {kwok.POD_CIDR}: do not send anything to simulated pods"

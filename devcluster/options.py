@@ -56,8 +56,9 @@ class Options:
         name: Name of the cluster, a DNS label.
         node: Whether a real node (kubelet and containerd) is wanted; needs root.
         fake_gpus: GPUs that the real node claims.
-        kwok: Whether KWOK runs; also when there are node files.
+        kwok: Whether KWOK runs; also when there are files for it.
         kwok_files: Files with Nodes for KWOK.
+        kwok_stages: Files with Stages for KWOK; one that has the name of a Stage of its own takes its place.
         home: Folder that holds the cluster's state folder.
         owner: Process whose end also ends the cluster.
     """
@@ -67,6 +68,7 @@ class Options:
     fake_gpus: FakeGpus | None = None
     kwok: bool = False
     kwok_files: tuple[Path, ...] = ()
+    kwok_stages: tuple[Path, ...] = ()
     home: Path = field(default_factory=state_home)
     owner: Owner | None = None
 
@@ -85,4 +87,4 @@ class Options:
     @property
     def wants_kwok(self) -> bool:
         """Whether KWOK is to run."""
-        return self.kwok or bool(self.kwok_files)
+        return self.kwok or bool(self.kwok_files or self.kwok_stages)

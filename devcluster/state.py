@@ -25,6 +25,7 @@ class ClusterState:
     fake_gpus: str = ""
     kwok: bool = False
     node_files: list[str] = field(default_factory=list)
+    stage_files: list[str] = field(default_factory=list)
     server: str = ""
     sysctls: dict[str, str] = field(default_factory=dict)  # the values from before the cluster
     cgroups_ours: bool = False  # whether no other containerd had cgroups when the cluster came up

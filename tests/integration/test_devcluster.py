@@ -23,6 +23,8 @@ def test_up_of_a_running_cluster_refuses_what_it_does_not_have(gpu_cluster):
     assert Cluster.up(options).paths == gpu_cluster.paths
     with pytest.raises(DevClusterError, match=r"without the simulated nodes of other\.yaml"):
         Cluster.up(replace(options, kwok_files=(Path("other.yaml"),)))
+    with pytest.raises(DevClusterError, match=r"without the stages of stages\.yaml"):
+        Cluster.up(replace(options, kwok_stages=(Path("stages.yaml"),)))
     with pytest.raises(DevClusterError, match="without a real node"):
         Cluster.up(replace(options, node=True))
 

@@ -32,8 +32,9 @@ def test_a_state_folder_too_long_for_sockets_is_refused_before_anything_starts(t
         ClusterPaths(tmp_path.__class__("/" + "a" * 70), "x").refuse_long_sockets()
 
 
-def test_node_files_imply_kwok(tmp_path):
+def test_files_for_kwok_imply_it(tmp_path):
     assert Options(kwok_files=(tmp_path / "nodes.yaml",)).wants_kwok
+    assert Options(kwok_stages=(tmp_path / "stages.yaml",)).wants_kwok
     assert Options(kwok=True).wants_kwok
     assert not Options().wants_kwok
 
