@@ -30,6 +30,9 @@ class ConditionType(StrEnum):
     """True when a pod computes on something else than its tier asks for."""
     ENGINES_READY = "EnginesReady"
     """True when every pool that may be asked for pods has the engine that it needs. Absent where none is needed."""
+    GPU_TYPES_LEFT_OUT = "GPUTypesLeftOut"
+    """True when GPUs of the cluster, or of a tier's products, are too small or too old for the model, or nothing tells
+    what they are. Absent otherwise."""
 
 
 class Reason(StrEnum):
@@ -91,6 +94,10 @@ class Reason(StrEnum):
     """The model's files are on their way into the cache."""
     BUILDING_ENGINES = "BuildingEngines"
     """Engines are being built, or wait for their turn; lower tiers serve meanwhile."""
+
+    # GPUTypesLeftOut
+    UNSUPPORTED_TYPES = "UnsupportedTypes"
+    """The message names each type, or each node without one, and the figures."""
 
     # CapacityAvailable, FallbackActive
     ROOM_FOR_ALL = "RoomForAll"

@@ -23,7 +23,7 @@ from cosyvoice_operator.core.errors import Blocked, Invalid
 from cosyvoice_operator.core.failover import Allocation, Assignment, allocate
 from cosyvoice_operator.core.model import Json, Plan, PlanConfig, ProbeTarget, Snapshot
 from cosyvoice_operator.core.observe import PoolView, RetiredPool, observe
-from cosyvoice_operator.core.pools import expand
+from cosyvoice_operator.core.pools import expand, left_out
 from cosyvoice_operator.core.rollout import settled
 from cosyvoice_operator.core.status import (
     Judgement,
@@ -32,6 +32,7 @@ from cosyvoice_operator.core.status import (
     build_status,
     date_conditions,
     judge_engines,
+    judge_gpus,
     model_status,
 )
 from cosyvoice_operator.core.transitions import transitions
@@ -66,6 +67,7 @@ def make_plan(snapshot: Snapshot, config: PlanConfig, now: datetime) -> Plan:
         pools=outcomes,
         blocked=snapshot.blocked,
         engines=engines,
+        left_out=left_out(spec, snapshot.nodes),
     )
     status = build_status(outcome, previous, now)
     return Plan(
@@ -118,12 +120,14 @@ def _prepared(
     plan = stalled_plan(snapshot, Invalid(problem.reason, problem.message), now)
     meta = snapshot.owner["metadata"]
     status = CosyVoiceDeploymentStatus.model_validate(plan.status)
-    told = date_conditions(judge_engines(engines), previous.conditions or (), meta["generation"], now)
+    judgements = (*judge_engines(engines), *judge_gpus(left_out(spec, snapshot.nodes)))
+    told = date_conditions(judgements, previous.conditions or (), meta["generation"], now)
+    judged = {ConditionType.ENGINES_READY, ConditionType.GPU_TYPES_LEFT_OUT}
     status = status.model_copy(
         update={
             "model": model_status(spec.model, engines.model, previous, now),
             "engines": engines.statuses or None,
-            "conditions": (*(c for c in status.conditions or () if c.type != ConditionType.ENGINES_READY), *told),
+            "conditions": (*(c for c in status.conditions or () if c.type not in judged), *told),
         }
     )
     cache = claim(owner_of(snapshot.owner), spec.engines) if spec.engines else None

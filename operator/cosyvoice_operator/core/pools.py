@@ -82,11 +82,9 @@ def expand(
 
 
 def left_out(spec: EffectiveSpec, nodes: Sequence[NodeFacts]) -> tuple[str, ...]:
-    """Say which GPUs of the cluster the tiers over every type leave alone, and why."""
+    """Say which GPUs of the cluster, or of the products that a tier lists, can't be used, and why."""
     sight = _Sight(spec.model.family, nodes, ())
-    told = (
-        text for tier in spec.tiers if tier.gpu and not tier.gpu.products for text in sight.left_out(tier, tier.gpu)
-    )
+    told = (text for tier in spec.tiers if tier.gpu for text in sight.left_out(tier, tier.gpu))
     return tuple(dict.fromkeys(told))
 
 
@@ -105,8 +103,9 @@ class _Sight:
         return refusal(facts, self.family, tier.backend, tier.precision)
 
     def left_out(self, tier: EffectiveTier, gpu: EffectiveGPU) -> list[str]:
-        refusals = (self.refusal(tier, gpu, gpu_type) for gpu_type in types_present(self.nodes, gpu.resource))
-        return [*filter(None, refusals), *unplaceable(self.nodes, gpu.resource)]
+        listed = [normalise_product(product) for product in gpu.products]
+        refusals = (self.refusal(tier, gpu, name) for name in listed or types_present(self.nodes, gpu.resource))
+        return [*filter(None, refusals), *(() if listed else unplaceable(self.nodes, gpu.resource))]
 
     def gpu_types(self, tier: EffectiveTier, gpu: EffectiveGPU, in_use: Sequence[str]) -> tuple[str, ...]:
         # A dict keeps the user's order, and two spellings of one card make one pool.

@@ -70,6 +70,7 @@ class Outcome:
     pools: tuple[PoolOutcome, ...]
     blocked: tuple[Blocked, ...]
     engines: EnginePlan
+    left_out: tuple[str, ...] = ()
 
     @property
     def units(self) -> int:
@@ -144,6 +145,7 @@ def judge(outcome: Outcome) -> Iterable[Judgement]:
         _load(outcome),
         _provider(outcome),
         *judge_engines(outcome.engines),
+        *judge_gpus(outcome.left_out),
     )
 
 
@@ -165,6 +167,13 @@ def model_status(
         since=since,
         bytes=facts.bytes,
     )
+
+
+def judge_gpus(left_out: Sequence[str]) -> Iterable[Judgement]:
+    """Tell which GPUs of the cluster the tiers can't use; nothing where they can use all."""
+    if left_out:
+        message = f"{' '.join(left_out)} `cosyvoice-operator gpus` lists all types and what they can serve."
+        yield Judgement(ConditionType.GPU_TYPES_LEFT_OUT, "True", Reason.UNSUPPORTED_TYPES, message)
 
 
 def judge_engines(engines: EnginePlan) -> Iterable[Judgement]:

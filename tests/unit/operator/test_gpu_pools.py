@@ -84,3 +84,13 @@ def test_a_resource_whose_only_gpus_are_unknown_serves_on_cpu_and_its_status_say
     assert "cosyvoice-operator gpus" in pool["message"]
     assert world.replicas() == {"hello-cpu": 1}
     assert world.condition("Ready")["status"] == "True"
+    assert world.condition("GPUTypesLeftOut")["message"].startswith("Nothing tells the GPU type of node(s) u: ")
+
+
+def test_a_condition_tells_what_is_left_out_and_goes_with_it() -> None:
+    world = World(spec("Tesla-T4"), nodes=[T4])
+    world.plan()
+    assert "T4 has 7.5" in world.condition("GPUTypesLeftOut")["message"]
+    world.owner["spec"]["tiers"][0]["gpu"]["products"] = ["NVIDIA-L4"]
+    world.plan()
+    assert "GPUTypesLeftOut" not in [condition["type"] for condition in world.owner["status"]["conditions"]]
