@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ import yaml
 from cosyvoice_operator.core.errors import Invalid
 from cosyvoice_operator.core.gpu import NodeFacts, parse_node
 from cosyvoice_operator.core.model import Json, PlanConfig, Snapshot
-from cosyvoice_operator.core.naming import GROUP
+from cosyvoice_operator.core.naming import ENGINE_LABEL, GROUP
 from cosyvoice_operator.core.plan import make_plan
 from cosyvoice_operator.render import render
 from cosyvoice_operator.settings import Settings
+
+_ORDER = {"Job": 1, "Deployment": 2}
+"""Jobs need the claim of the cache, and Deployments what Jobs make."""
 
 
 class OfflineError(Exception):
@@ -45,11 +49,27 @@ def render_files(resources: Path, nodes: Path | None) -> str:
 def _children(file: Path, owner: Json, nodes: tuple[NodeFacts, ...], config: PlanConfig) -> Iterable[Json]:
     meta = {"namespace": "default", "uid": "00000000-0000-0000-0000-000000000000", "generation": 1, **owner["metadata"]}
     snapshot = Snapshot(owner={**owner, "metadata": meta}, children=(), pods=(), nodes=nodes, reports={})
-    try:
-        plan = make_plan(snapshot, config, datetime.now(UTC))
-    except Invalid as error:
-        raise OfflineError(f"{file}: CosyVoiceDeployment {meta['name']}: {error}") from error
-    return [render(params) for params in plan.children]
+    jobs: dict[str, Json] = {}
+    while True:
+        try:
+            plan = make_plan(snapshot, config, datetime.now(UTC))
+        except Invalid as error:
+            raise OfflineError(f"{file}: CosyVoiceDeployment {meta['name']}: {error}") from error
+        more = {action.name: render(action.wanted) for action in plan.jobs if action.wanted and action.name not in jobs}
+        if not more:
+            children = [render(params) for params in plan.children]
+            return sorted([*children, *jobs.values()], key=lambda child: _ORDER.get(child["kind"], 0))
+        # Pods wait for what these make, so what comes after them is what is planned once they have ended.
+        jobs |= more
+        snapshot = replace(snapshot, jobs=tuple(map(_ended, jobs.values())))
+
+
+def _ended(job: Json) -> Json:
+    """Suppose that a build has ended well. Of a fetch nobody can know the digest of what it finds, and so what is built from it."""
+    moment = "2026-01-01T00:00:00Z"
+    built = ENGINE_LABEL in job["metadata"]["labels"]
+    conditions = [{"type": "Complete", "status": "True", "lastTransitionTime": moment}] if built else []
+    return {**job, "metadata": {**job["metadata"], "creationTimestamp": moment}, "status": {"conditions": conditions}}
 
 
 def read_objects(file: Path, kind: str) -> Iterable[Json]:

@@ -66,6 +66,20 @@ class TestRender:
             ("Deployment", "hello-gpu-l4"),
         }
 
+    def test_what_waits_for_an_engine_is_printed_after_the_job_that_builds_it(
+        self, resource: Path, nodes: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        resource.write_text(f"{RESOURCE}  engines: {{cache: {{size: 1Gi}}}}\n")
+        assert main(["render", "-f", str(resource), "--nodes", str(nodes)]) == 0
+        printed = list(yaml.safe_load_all(capsys.readouterr().out))
+        kinds = [child["kind"] for child in printed]
+        assert kinds[0] == "PersistentVolumeClaim"
+        assert kinds[-3:] == ["Job", "Job", "Deployment"], (
+            "the CPU tier is not needed now, and is built for all the same"
+        )
+        engines = {child["metadata"]["labels"]["tts.cosyvoice.io/engine"] for child in printed[-3:-1]}
+        assert printed[-1]["spec"]["template"]["metadata"]["labels"]["tts.cosyvoice.io/engine"] in engines
+
     def test_without_nodes_nothing_gets_a_gpu(self, resource: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["render", "-f", str(resource)]) == 0
         children = list(yaml.safe_load_all(capsys.readouterr().out))
