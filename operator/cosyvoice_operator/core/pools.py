@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cosyvoice_operator.api.defaults import EffectiveGPU, EffectiveSpec, EffectiveTier
@@ -12,13 +12,13 @@ from cosyvoice_operator.core.gpu import (
     NodeRule,
     Supply,
     Term,
+    nodes_by_type,
     normalise_product,
     placement,
     refusal,
     slug,
     supply,
     type_facts,
-    types_present,
     unplaceable,
 )
 from cosyvoice_operator.core.naming import pool_name
@@ -77,65 +77,94 @@ def expand(
     return tuple(
         pool
         for rank, tier in enumerate(spec.tiers)
-        for pool in _pools_of(owner, rank, tier, _Sight(spec.model.family, nodes, rules), in_use)
+        for pool in _pools_of(owner, rank, tier, _choices(spec.model.family, tier, nodes), in_use, rules)
     )
 
 
 def left_out(spec: EffectiveSpec, nodes: Sequence[NodeFacts]) -> tuple[str, ...]:
     """Say which GPUs of the cluster, or of the products that a tier lists, can't be used, and why."""
-    sight = _Sight(spec.model.family, nodes, ())
-    told = (text for tier in spec.tiers if tier.gpu for text in sight.left_out(tier, tier.gpu))
-    return tuple(dict.fromkeys(told))
+    choices = (_choices(spec.model.family, tier, nodes) for tier in spec.tiers)
+    return tuple(dict.fromkeys(text for choice in choices if choice for text in choice.left_out()))
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """What the GPU types of pools are chosen on."""
+class _Choices:
+    """GPU types for one tier.
+
+    Attributes:
+        family: What is to be served.
+        tier: The tier.
+        gpu: Its GPUs.
+        having: GPU types that the cluster has under the tier's resource, each with its nodes, so that a large cluster is gone through once.
+        unplaceable: Why pods can't choose the GPUs of some nodes.
+    """
 
     family: Family
-    nodes: Sequence[NodeFacts]
-    rules: tuple[NodeRule, ...]
+    tier: EffectiveTier
+    gpu: EffectiveGPU
+    having: Mapping[str, Sequence[NodeFacts]]
+    unplaceable: tuple[str, ...]
 
-    def refusal(self, tier: EffectiveTier, gpu: EffectiveGPU, gpu_type: str) -> str:
-        facts = type_facts(self.nodes, gpu_type, gpu.resource)
-        if facts.compute_capability is None and not supply(self.nodes, gpu_type, gpu.resource).nodes:
-            return ""  # the first node of the type will tell
-        return refusal(facts, self.family, tier.backend, tier.precision)
-
-    def left_out(self, tier: EffectiveTier, gpu: EffectiveGPU) -> list[str]:
-        listed = [normalise_product(product) for product in gpu.products]
-        refusals = (self.refusal(tier, gpu, name) for name in listed or types_present(self.nodes, gpu.resource))
-        return [*filter(None, refusals), *(() if listed else unplaceable(self.nodes, gpu.resource))]
-
-    def gpu_types(self, tier: EffectiveTier, gpu: EffectiveGPU, in_use: Sequence[str]) -> tuple[str, ...]:
-        # A dict keeps the user's order, and two spellings of one card make one pool.
-        wanted = dict.fromkeys(normalise_product(product) for product in gpu.products)
+    def types(self, in_use: Sequence[str]) -> tuple[str, ...]:
+        """List the types to make pools for."""
         # Types that serve keep their place: a node of another type that joins must not move every unit onto itself. What has no node left
         # comes last, so that it goes as soon as the other types cover it.
-        present = types_present(self.nodes, gpu.resource)
-        serving = [gpu_type for gpu_type in in_use if gpu_type in present]
-        found = dict.fromkeys((*serving, *present, *in_use))
-        return tuple(wanted or (gpu_type for gpu_type in found if not self.refusal(tier, gpu, gpu_type)))
+        serving = [gpu_type for gpu_type in in_use if gpu_type in self.having]
+        found = dict.fromkeys((*serving, *self.having, *in_use))
+        return self.listed() or tuple(gpu_type for gpu_type in found if not self.refusal(gpu_type))
+
+    def listed(self) -> tuple[str, ...]:
+        """List the types that the user wants, in the user's order; two spellings of one card are one."""
+        return tuple(dict.fromkeys(normalise_product(product) for product in self.gpu.products))
+
+    def supply(self, gpu_type: str) -> Supply:
+        """Count the nodes of a type."""
+        return supply(self.having.get(gpu_type, ()), gpu_type, self.gpu.resource)
+
+    def refusal(self, gpu_type: str) -> str:
+        """Say why a type can't serve the tier; nothing when it can."""
+        nodes = self.having.get(gpu_type, ())
+        facts = type_facts(nodes, gpu_type, self.gpu.resource)
+        if facts.compute_capability is None and not nodes:
+            return ""  # the first node of the type will tell
+        return refusal(facts, self.family, self.tier.backend, self.tier.precision)
+
+    def left_out(self) -> tuple[str, ...]:
+        """Say what can't serve the tier, and why."""
+        listed = self.listed()
+        refusals = (self.refusal(gpu_type) for gpu_type in listed or self.having)
+        return (*filter(None, refusals), *(() if listed else self.unplaceable))
+
+
+def _choices(family: Family, tier: EffectiveTier, nodes: Sequence[NodeFacts]) -> _Choices | None:
+    gpu = tier.gpu
+    if gpu is None:
+        return None
+    return _Choices(family, tier, gpu, nodes_by_type(nodes, gpu.resource), unplaceable(nodes, gpu.resource))
 
 
 def _pools_of(
-    owner: str, rank: int, tier: EffectiveTier, sight: _Sight, in_use: Collection[tuple[str, str]]
+    owner: str,
+    rank: int,
+    tier: EffectiveTier,
+    choices: _Choices | None,
+    in_use: Collection[tuple[str, str]],
+    rules: tuple[NodeRule, ...],
 ) -> Iterable[Pool]:
-    gpu = tier.gpu
-    if gpu is None:
+    if choices is None:
         yield Pool(pool_name(owner, tier.name, None), tier, rank, gpu_type=None, supply=None)
         return
-    gpu_types = sight.gpu_types(tier, gpu, [gpu_type for name, gpu_type in in_use if name == tier.name])
+    gpu_types = choices.types([gpu_type for name, gpu_type in in_use if name == tier.name])
     for gpu_type in gpu_types:
         yield Pool(
             name=pool_name(owner, tier.name, slug(gpu_type)),
             tier=tier,
             rank=rank,
             gpu_type=gpu_type,
-            supply=supply(sight.nodes, gpu_type, gpu.resource),
-            terms=placement(gpu_type, gpu.resource, sight.rules),
-            unsupported=sight.refusal(tier, gpu, gpu_type),
+            supply=choices.supply(gpu_type),
+            terms=placement(gpu_type, choices.gpu.resource, rules),
+            unsupported=choices.refusal(gpu_type),
         )
     if not gpu_types:
-        why = " ".join(sight.left_out(tier, gpu))
+        why = " ".join(choices.left_out())
         yield Pool(pool_name(owner, tier.name, None), tier, rank, gpu_type=None, supply=Supply(0, 0), unsupported=why)

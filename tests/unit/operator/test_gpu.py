@@ -14,13 +14,13 @@ from cosyvoice_operator.core.gpu import (
     GPUOffer,
     Sharing,
     Supply,
+    nodes_by_type,
     normalise_product,
     parse_node,
     product_labels,
     slug,
     supply,
     type_facts,
-    types_present,
 )
 from cosyvoice_operator.core.gpu.products import PRODUCTS
 from tests.unit.operator.builders import node
@@ -102,7 +102,7 @@ def test_a_type_stays_known_while_its_nodes_are_cordoned_not_ready_or_without_he
         parse_node(n)
         for n in (node("a", "NVIDIA-L4", 1, cordoned=True), node("b", "NVIDIA-A10", 1, ready=False), broken)
     ]
-    assert types_present(nodes, "nvidia.com/gpu") == ("A10", "L4", "T4")
+    assert tuple(nodes_by_type(nodes, "nvidia.com/gpu")) == ("A10", "L4", "T4")
     assert [supply(nodes, gpu, "nvidia.com/gpu").usable for gpu in ("A10", "L4", "T4")] == [0, 0, 0]
 
 

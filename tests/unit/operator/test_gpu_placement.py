@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyvoice_operator.core.gpu import NodeRule, normalise_product, parse_node, placement, types_present
+from cosyvoice_operator.core.gpu import NodeRule, nodes_by_type, normalise_product, parse_node, placement
 from cosyvoice_operator.core.gpu.labels import CLOUD_LABELS
 from cosyvoice_operator.core.gpu.products import PRODUCTS
 from tests.unit.operator.builders import GPU_THEN_CPU, World, node, resource
@@ -53,7 +53,7 @@ def gpu_node(labels: Mapping[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize("wanted", RESOURCES)
 def test_every_node_of_the_fixtures_gets_the_pods_of_its_types_and_no_others(wanted: str) -> None:
     nodes = [parse_node(raw) for raw in RAW_NODES]
-    types = types_present(nodes, wanted)
+    types = list(nodes_by_type(nodes, wanted))
     assert types
     for raw, facts in zip(RAW_NODES, nodes, strict=True):
         offered = [offer.gpu_type for offer in facts.offers if offer.resource == wanted]

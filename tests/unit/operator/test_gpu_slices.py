@@ -10,10 +10,10 @@ from cosyvoice_operator.core.gpu import (
     GPUOffer,
     NodeFacts,
     merge_slices,
+    nodes_by_type,
     parse_node,
     parse_slice,
     supply,
-    types_present,
 )
 from cosyvoice_operator.core.model import Json
 from cosyvoice_operator.engine.store import NODE, SLICE, Store
@@ -76,7 +76,7 @@ def test_gpus_that_only_slices_count_are_offered_with_their_figures() -> None:
 def test_a_node_without_a_label_has_a_known_type_that_no_pod_can_choose() -> None:
     facts = merged(node("node-1"), resource_slice(device()))
     assert [(offer.gpu_type, offer.placeable) for offer in facts.offers] == [("L4", False)]
-    assert types_present([facts], GPU) == ()
+    assert nodes_by_type([facts], GPU) == {}
 
 
 def test_several_models_in_one_node_are_told_apart_and_none_of_them_can_be_chosen() -> None:

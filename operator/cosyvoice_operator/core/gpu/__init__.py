@@ -10,10 +10,10 @@ from cosyvoice_operator.core.gpu.nodes import (
     NodeFacts,
     Sharing,
     Supply,
+    nodes_by_type,
     parse_node,
     supply,
     type_facts,
-    types_present,
     unplaceable,
 )
 from cosyvoice_operator.core.gpu.placement import Term, placement, product_labels
@@ -32,6 +32,7 @@ __all__ = [
     "Term",
     "Verdict",
     "merge_slices",
+    "nodes_by_type",
     "normalise_product",
     "parse_node",
     "parse_slice",
@@ -41,7 +42,6 @@ __all__ = [
     "slug",
     "supply",
     "type_facts",
-    "types_present",
     "unplaceable",
     "verdicts",
 ]

@@ -208,13 +208,17 @@ def _count(quantity: str | None) -> int:
     return 0 if quantity is None else int(parse_quantity(quantity).value)
 
 
-def types_present(nodes: Iterable[NodeFacts], resource: str) -> tuple[str, ...]:
-    """List the GPU types that pods can choose under ``resource``, sorted by name so that two runs agree.
+def nodes_by_type(nodes: Iterable[NodeFacts], resource: str) -> dict[str, list[NodeFacts]]:
+    """Sort nodes by the GPU types that pods can choose under ``resource``; types by name, so that two runs agree.
 
     Nodes that are cordoned, not ready or out of healthy devices count: their pods' pools must not come and go with them.
     """
-    offers = (offer for node in nodes for offer in node.offers)
-    return tuple(sorted({offer.gpu_type for offer in offers if offer.placeable and offer.resource == resource}))
+    found: dict[str, list[NodeFacts]] = {}
+    for node in nodes:
+        for offer in node.offers:
+            if offer.resource == resource and offer.placeable:
+                found.setdefault(offer.gpu_type, []).append(node)
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Terms that followed the nodes would roll out all pods when a node with another s
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from cosyvoice_operator.core.gpu.labels import (
@@ -44,6 +45,7 @@ def product_labels(gpu_type: str) -> tuple[str, ...]:
     return tuple(value for value in spellings if len(value) <= _LABEL_VALUE_LIMIT)
 
 
+@lru_cache(maxsize=512)
 def placement(gpu_type: str, resource: str = DEFAULT_RESOURCE, rules: tuple[NodeRule, ...] = ()) -> tuple[Term, ...]:
     """Give the ``nodeSelectorTerms`` of pods that need this type; a node that matches any of them will do.
 
