@@ -54,7 +54,7 @@ def fetch_job(owner: Owner, spec: EffectiveSpec, engines: EffectiveEngines, dige
         "source": public_source(source),
         "mounted": MODEL if mount else None,
     }
-    name = model_job_name(digest)
+    name = model_job_name(digest, claim_name(owner.name, engines))
     return _job(
         owner,
         spec,
@@ -107,7 +107,7 @@ def build_job(  # noqa: PLR0913, PLR0917 - the facts of one build
         owner,
         spec,
         engines,
-        name=engine_job_name(fields.key),
+        name=engine_job_name(fields.key, claim_name(owner.name, engines)),
         labels=shared_labels("engine", ENGINE_LABEL, fields.key),
         image=tier.builder_image,
         args=("build",),

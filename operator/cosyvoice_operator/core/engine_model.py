@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cosyvoice_operator.api.defaults import EffectiveEngines, EffectiveSpec
 from cosyvoice_operator.core.children import Owner
-from cosyvoice_operator.core.engine_jobs import fetch_job, public_source
+from cosyvoice_operator.core.engine_jobs import claim_name, fetch_job, public_source
 from cosyvoice_operator.core.engine_key import digest
 from cosyvoice_operator.core.jobs import JobFacts, JobState, attend
 from cosyvoice_operator.core.model import JobAction, PlanConfig, Snapshot
@@ -49,7 +49,7 @@ def find_model(
     source = spec.model.source
     if source.embedded:
         return ModelFacts(f"embedded:{source.embedded.voice}", None, READY)
-    name = model_job_name(source_digest(spec))
+    name = model_job_name(source_digest(spec), claim_name(owner.name, engines))
     facts = jobs.get(name)
     wanted = fetch_job(owner, spec, engines, source_digest(spec))
     action = attend(name, wanted, facts, snapshot, config)

@@ -21,10 +21,13 @@ from cosyvoice_operator.core.engine_model import ModelFacts, find_model
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import NodeFacts, type_facts
 from cosyvoice_operator.core.jobs import JobFacts, JobState, attend, read_jobs
-from cosyvoice_operator.core.model import JobAction, PlanConfig, ProbeTarget, Snapshot
+from cosyvoice_operator.core.model import JobAction, Json, PlanConfig, ProbeTarget, Snapshot
 from cosyvoice_operator.core.naming import ENGINE_LABEL, POOL_LABEL, cleanup_job_name, engine_job_name
 from cosyvoice_operator.core.pods import parse_pod
 from cosyvoice_operator.core.pools import Pool
+
+ENGINE_VOLUME = "engine"
+"""Name of the volume with the engine, in runtime pods."""
 
 VERIFY = "verify"
 """Name of the init container that checks an engine before the runtime loads it."""
@@ -144,7 +147,9 @@ class _Planner:
         needed = {pool.name: self._needed(pool, engines, model) for pool in self.pools}
         built = {engine.fields.key: engine for engine in needed.values() if engine}
         pools = {pool.name: self._pool(pool, engines, model, needed[pool.name]) for pool in self.pools}
-        kept = {*built, *(choice.mount.key for choice in pools.values() if choice.mount)}
+        claim = claim_name(self.owner.name, engines)
+        mounts = (choice.mount for choice in pools.values() if choice.mount and choice.mount.claim_name == claim)
+        kept = {*built, *(mount.key for mount in mounts)}
         unused, given_up, cleanups, looks = self._unused(engines, kept, model)
         actions = (model.job, *(engine.action for engine in built.values()), *given_up)
         failed = next((e.status for e in built.values() if e.status.state == JobState.FAILED), None)
@@ -170,14 +175,14 @@ class _Planner:
         family, tier = self.spec.model.family.value, pool.tier
         precision = tier.precision.value if tier.precision else None
         fields = EngineFields(model.digest, family, tier.backend.value, tier.builder_image, precision, target)
-        name = engine_job_name(fields.key)
+        name = engine_job_name(fields.key, claim_name(self.owner.name, engines))
         facts = self.jobs.get(name)
         wanted = build_job(self.owner, self.spec, engines, tier, fields, model.path, pool.terms)
         corrupt = self._corrupt(pool, fields.key, facts)
         # Nothing can be built for a type that has no node; an engine that was built stays until it has been unused for long.
         idle = facts is None and pool.supply is not None and not pool.supply.nodes
         action = None if idle else attend(name, wanted, facts, self.snapshot, self.config)
-        status = self._status(pool, fields, facts, corrupt)
+        status = self._status(pool, fields, name, facts, corrupt)
         if corrupt and status.state != JobState.FAILED:
             action = JobAction(name, wanted, delete=True)
         return _Engine(fields, wanted, facts, status, action)
@@ -194,14 +199,14 @@ class _Planner:
 
     def _pool(self, pool: Pool, engines: EffectiveEngines, model: ModelFacts, engine: _Engine | None) -> PoolEngine:
         deployment = self.deployments.get(pool.name)
-        claim = claim_name(self.owner.name, engines)
         target = self._target(pool)
         if engine and engine.ready:
-            return PoolEngine(EngineMount(engine.fields.key, claim, engine.fields.target.arch))
+            return PoolEngine(
+                EngineMount(engine.fields.key, claim_name(self.owner.name, engines), engine.fields.target.arch)
+            )
         if deployment is not None:
             # It serves on from what its pods run now.
-            key = deployment["spec"]["template"]["metadata"]["labels"].get(ENGINE_LABEL)
-            return PoolEngine(EngineMount(key, claim, target.arch if target else _DEFAULT_ARCH)) if key else AS_IT_IS
+            return PoolEngine(_mounted(deployment, target.arch if target else _DEFAULT_ARCH))
         if target is None:
             return PoolEngine(
                 waiting=f"Nothing tells the compute capability of GPU type {pool.gpu_type}, so no engine can be built for it. "
@@ -211,12 +216,12 @@ class _Planner:
             return PoolEngine(waiting=f"The engine waits for the model ({model.state}): {model.message}")
         return PoolEngine(waiting=f"Engine {engine.fields.key} is {engine.status.state}: {engine.status.message}")
 
-    def _status(self, pool: Pool, fields: EngineFields, facts: JobFacts | None, corrupt: str) -> EngineStatus:
+    def _status(self, pool: Pool, fields: EngineFields, job: str, facts: JobFacts | None, corrupt: str) -> EngineStatus:
         before = self.previous.get(fields.key)
         result = (facts.result if facts else None) or {}
         state = facts.state if facts else JobState.QUEUED
         reason = facts.reason if facts else "WaitingForTurn"
-        message = facts.message if facts else f"Job {engine_job_name(fields.key)} is being made."
+        message = facts.message if facts else f"Job {job} is being made."
         rebuilds = (before.rebuilds or 0) if before else 0
         if corrupt:
             state, reason, message = JobState.QUEUED, "CorruptEngine", f"{corrupt} It is built once more."
@@ -234,7 +239,7 @@ class _Planner:
             reason=reason,
             message=message,
             since=before.since if before and before.state == state else format_precise_time(self.now),
-            job=engine_job_name(fields.key),
+            job=job,
             seconds=result.get("seconds"),
             bytes=result.get("bytes"),
             rebuilds=rebuilds or None,
@@ -261,12 +266,14 @@ class _Planner:
         """Find what this resource has a Job of and doesn't need: keep it for a while, then remove it from the cache."""
         statuses, actions, cleanups, looks = [], [], [], []
         for name, facts in sorted(self.jobs.items()):
-            key = name.removeprefix(engine_job_name(""))
-            if self.owner.uid not in facts.owners or key in kept or (model.job and name == model.job.name):
+            key, ours = facts.key, name == engine_job_name(facts.key, claim_name(self.owner.name, engines))
+            if self.owner.uid not in facts.owners or (ours and key in kept) or (model.job and name == model.job.name):
                 continue
             before = self.previous.get(key)
-            if name == key or before is None or facts.state is not JobState.SUCCEEDED or len(facts.owners) > 1:
-                actions.append(JobAction(name, None))  # another's, a fetch, or nothing that lies in the cache
+            if not ours or before is None or facts.state is not JobState.SUCCEEDED or len(facts.owners) > 1:
+                actions.append(
+                    JobAction(name, None)
+                )  # another's, a fetch, in another cache, or nothing that lies in this one
                 continue
             since = before.since if before.state == UNUSED and before.since else format_precise_time(self.now)
             until = parse_time(since) + engines.keep_unused
@@ -285,6 +292,23 @@ class _Planner:
         jobs = (c for c in self.snapshot.children if c["kind"] == "Job" and c["metadata"]["name"] == name)
         conditions = (c for job in jobs for c in (job.get("status") or {}).get("conditions") or ())
         return any(c["type"] in {"Complete", "Failed"} and c.get("status") == "True" for c in conditions)
+
+
+def claims_in_use(children: Iterable[Json]) -> frozenset[str]:
+    """Name the claims that Deployments mount engines from."""
+    return frozenset(_claim(child) for child in children if child["kind"] == "Deployment") - {""}
+
+
+def _mounted(deployment: Json, arch: str) -> EngineMount | None:
+    """Read which engine a Deployment's pods run, and from which claim: the spec may name another by now."""
+    key = (deployment["spec"]["template"]["metadata"].get("labels") or {}).get(ENGINE_LABEL)
+    claim = _claim(deployment)
+    return EngineMount(key, claim, arch) if key and claim else None
+
+
+def _claim(deployment: Json) -> str:
+    volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
+    return next((v["persistentVolumeClaim"]["claimName"] for v in volumes if v["name"] == ENGINE_VOLUME), "")
 
 
 def _put_away(engine: EngineStatus, since: str, until: datetime) -> EngineStatus:

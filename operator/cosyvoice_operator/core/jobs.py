@@ -23,7 +23,7 @@ from cosyvoice_operator.core.model import (
     ProgressReport,
     Snapshot,
 )
-from cosyvoice_operator.core.naming import JOB_NAME_LABEL, RESULT_ANNOTATION
+from cosyvoice_operator.core.naming import ENGINE_LABEL, JOB_NAME_LABEL, RESULT_ANNOTATION
 from cosyvoice_operator.core.pods import PodFacts, parse_pod
 
 CONTAINER = "work"
@@ -55,6 +55,7 @@ class JobFacts:
 
     Attributes:
         name: Its name.
+        key: Key of the engine that it builds; empty for a fetch.
         state: Where it stands.
         reason: CamelCase detail; on failure one of the closed list of the program that it ran, or Kubernetes' own.
         message: What was seen, and what to do.
@@ -69,6 +70,7 @@ class JobFacts:
     """
 
     name: str
+    key: str
     state: JobState
     reason: str
     message: str
@@ -113,6 +115,7 @@ def read_job(job: Json, pods: Sequence[Json], progress: Mapping[str, ProgressRep
         probe = ProbeTarget(pod.uid, f"http://{pod.host}:{_PORT}/progress", progress=True) if _works(pod) else None
     return JobFacts(
         name=meta["name"],
+        key=(meta.get("labels") or {}).get(ENGINE_LABEL, ""),
         state=state,
         reason=reason,
         message=message,

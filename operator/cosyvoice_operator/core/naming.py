@@ -60,14 +60,14 @@ def pool_name(owner: str, tier: str, gpu_slug: str | None) -> str:
     return f"{name[: _LABEL_VALUE_LIMIT - 9].rstrip('-')}-{digest}"
 
 
-def engine_job_name(key: str) -> str:
-    """Name the Job that builds an engine: one for each key in a namespace, whoever needs it."""
-    return f"engine-{key}"
+def engine_job_name(key: str, claim: str) -> str:
+    """Name the Job that builds an engine: one for each key in a cache, whoever needs it."""
+    return f"engine-{key}-{_short(claim)}"
 
 
-def model_job_name(source: str) -> str:
-    """Name the Job that fetches a model; ``source`` is the digest of where it comes from."""
-    return f"model-{source}"
+def model_job_name(source: str, claim: str) -> str:
+    """Name the Job that fetches a model into a cache; ``source`` is the digest of where it comes from."""
+    return f"model-{source}-{_short(claim)}"
 
 
 def cleanup_job_name(key: str) -> str:
@@ -83,3 +83,7 @@ def cache_claim_name(owner: str) -> str:
 def service_account_name(owner: str) -> str:
     """Name the ServiceAccount of the runtime pods."""
     return f"{owner}-runtime"
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]

@@ -18,7 +18,7 @@ from cosyvoice_operator.core.children import ObjectRef
 from cosyvoice_operator.core.classify import SHORTAGES, PoolState
 from cosyvoice_operator.core.clock import format_precise_time, parse_time
 from cosyvoice_operator.core.engine_jobs import claim
-from cosyvoice_operator.core.engines import EnginePlan, plan_engines
+from cosyvoice_operator.core.engines import EnginePlan, claims_in_use, plan_engines
 from cosyvoice_operator.core.errors import Blocked, Invalid
 from cosyvoice_operator.core.failover import Allocation, Assignment, allocate
 from cosyvoice_operator.core.model import Json, Plan, PlanConfig, ProbeTarget, Snapshot
@@ -246,11 +246,13 @@ def _retired_outcome(pool: RetiredPool, pods_per_unit: int) -> PoolOutcome:
 def _kept(snapshot: Snapshot, retired: Sequence[RetiredPool], outcome: Outcome) -> frozenset[ObjectRef]:
     if outcome.spec.paused:
         return frozenset(_ref(child) for child in snapshot.children)
+    used = claims_in_use(snapshot.children)
+    caches = {ref for ref in map(_ref, snapshot.children) if ref.kind == "PersistentVolumeClaim" and ref.name in used}
     serving = sum(pool.ready_units for pool in outcome.pools if pool.status.reason != "Retiring")
     # A renamed tier must not take its pods away before the new ones are ready.
     if serving >= outcome.units:
-        return frozenset()
-    return frozenset(_ref(pool.deployment) for pool in retired if pool.ready_pods)
+        return frozenset(caches)
+    return frozenset({*caches, *(_ref(pool.deployment) for pool in retired if pool.ready_pods)})
 
 
 def _ref(child: Json) -> ObjectRef:

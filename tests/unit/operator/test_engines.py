@@ -109,13 +109,13 @@ def test_a_changed_builder_gives_a_new_key_and_pods_keep_the_old_engine_until_it
     old = engine(made)["key"]
     made.owner["spec"]["engines"]["builderImage"] = "builder:2"
     made.plan(SECOND)
-    new = next(e["key"] for e in made.owner["status"]["engines"] if e["state"] != "Ready")
-    assert new != old
+    new = next(e for e in made.owner["status"]["engines"] if e["state"] != "Ready")
+    assert new["key"] != old
     assert template(made, "hello-cpu")["metadata"]["labels"][ENGINE_LABEL] == old
     made.plan(SECOND)
-    made.finish(f"engine-{new}")
+    made.finish(new["job"])
     made.plan(SECOND)
-    assert template(made, "hello-cpu")["metadata"]["labels"][ENGINE_LABEL] == new
+    assert template(made, "hello-cpu")["metadata"]["labels"][ENGINE_LABEL] == new["key"]
 
 
 def test_two_pools_with_one_key_share_one_build() -> None:
@@ -274,7 +274,7 @@ def test_an_engine_that_nobody_needs_is_kept_for_a_while_and_then_removed() -> N
     assert name in made.jobs
     plan = made.plan(timedelta(hours=1))
     cleanup = next(child for child in plan.children if child.kind == "Job")
-    assert cleanup.args == ("remove", name.removeprefix("engine-"))  # type: ignore[attr-defined]
+    assert cleanup.args == ("remove", name.split("-")[1])  # type: ignore[attr-defined]
     made.children["Job", cleanup.name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     made.plan(SECOND)
     assert name not in made.jobs
@@ -316,6 +316,27 @@ def test_the_same_spec_without_engines_gives_its_jobs_up() -> None:
     made.plan(SECOND)
     assert made.jobs == {}
     assert ENGINE_LABEL not in template(made, "hello-cpu")["metadata"]["labels"]
+
+
+def test_another_cache_gets_its_own_build_and_pods_keep_the_old_one_until_then() -> None:
+    made = world(CPU, cache={"size": "1Gi"})
+    made.plan()
+    build(made)
+    first = engine(made)
+    made.owner["spec"]["engines"]["cache"] = {"claimName": "shared"}
+    plan = made.plan(SECOND)
+    volume = next(v for v in template(made, "hello-cpu")["spec"]["volumes"] if v["name"] == "engine")
+    assert volume["persistentVolumeClaim"]["claimName"] == "hello-engines"
+    assert "hello-engines" in {ref.name for ref in plan.keep}, "pods still read from it"
+    assert first["job"] not in made.jobs
+    made.plan(SECOND)
+    assert engine(made)["key"] == first["key"]
+    assert engine(made)["job"] != first["job"]
+    made.finish(engine(made)["job"])
+    made.plan(SECOND)
+    volume = next(v for v in template(made, "hello-cpu")["spec"]["volumes"] if v["name"] == "engine")
+    assert volume["persistentVolumeClaim"]["claimName"] == "shared"
+    assert "hello-engines" not in {ref.name for ref in made.plan(SECOND).keep}
 
 
 def test_triton_gets_its_engine_too() -> None:
