@@ -150,10 +150,7 @@ def no_such_gpu(facts: PoolFacts) -> Finding | None:
         )
         return Finding(PoolState.NO_SUCH_GPU, "NoUsableNode", message)
     which = f"GPU type {facts.gpu_type} with {facts.resource}" if facts.gpu_type else f"a GPU ({facts.resource})"
-    message = (
-        f"No node has {which}. Add such a node, or change gpu of the tier; "
-        "`kubectl get nodes -L nvidia.com/gpu.product` lists what is there."
-    )
+    message = f"No node has {which}. Add such a node, or change gpu of the tier; `cosyvoice-operator gpus` lists what is there."
     return Finding(PoolState.NO_SUCH_GPU, "NoSuchGPU", message)
 
 

@@ -98,7 +98,7 @@ def test_no_node_with_the_gpu_type_is_told_with_the_next_step_and_moves_to_cpu()
     world.nodes = [node("plain")]
     world.plan()
     assert world.pool("hello-gpu-l4")["state"] == "NoSuchGPU"
-    assert "kubectl get nodes -L nvidia.com/gpu.product" in world.pool("hello-gpu-l4")["message"]
+    assert "cosyvoice-operator gpus" in world.pool("hello-gpu-l4")["message"]
     plan = world.plan(11 * SECOND)
     assert world.replicas() == {"hello-gpu-l4": 1, "hello-cpu": 2}
     assert plan.requeue_after is None
