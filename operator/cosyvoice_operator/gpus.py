@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic.alias_generators import to_camel
 
@@ -34,6 +34,8 @@ from cosyvoice_operator.kube.login import load_login
 from cosyvoice_operator.kube.resources import NODE, RESOURCE_SLICE, Resource
 from cosyvoice_operator.offline import OfflineError, read_objects
 from cosyvoice_operator.settings import Settings
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,19 @@ def rows(
     nodes: Sequence[Json], slices: Sequence[Json], family: Family, rules: tuple[NodeRule, ...] = ()
 ) -> tuple[Row, ...]:
     """Say what each node with GPUs offers and what that can serve, in the order of the nodes."""
-    parsed = merge_slices([parse_node(node, rules) for node in nodes], [parse_slice(one) for one in slices])
+    parsed = merge_slices(
+        [_read("Node", node, lambda raw: parse_node(raw, rules)) for node in nodes],
+        [_read("ResourceSlice", one, parse_slice) for one in slices],
+    )
     return tuple(row for facts in parsed for row in _of_node(facts, family))
+
+
+def _read(kind: str, raw: Json, parse: Callable[[Json], _T]) -> _T:
+    try:
+        return parse(raw)
+    except (AttributeError, TypeError, ValueError) as error:
+        # An API server would have refused it; in a file anything may stand.
+        raise OfflineError(f"{kind} {raw['metadata']['name']} can't be read: {error}") from error
 
 
 def as_json(found: Sequence[Row], family: Family) -> str:

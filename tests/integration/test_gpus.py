@@ -13,6 +13,9 @@ from cosyvoice_operator.__main__ import main
 from cosyvoice_operator.core.gpu import parse_node, placement
 from devcluster import Cluster
 from tests.cluster import GPU_NODES, apply, eventually, get
+from tests.integration.conftest import StartOperator
+from tests.integration.proxy import ApiProxy, Refusal, Request
+from tests.integration.resources import create, two_tiers, wait_ready
 
 NODES = [parse_node(raw) for raw in yaml.safe_load_all(GPU_NODES.read_text()) if raw]
 OFFERS = sorted({(offer.gpu_type, offer.resource) for node in NODES for offer in node.offers})
@@ -115,3 +118,27 @@ def resource_slice(node: str, product: str) -> dict[str, Any]:
             "devices": [{"name": "gpu-0", "attributes": attributes, "capacity": {"memory": {"value": "8Gi"}}}],
         },
     }
+
+
+OLD_CLUSTER, OLD_RULES = Refusal(404, "NotFound"), Refusal(403, "Forbidden")
+
+
+@pytest.mark.parametrize(
+    "refusal", [OLD_CLUSTER, OLD_RULES], ids=["an older cluster", "access rules of an older release"]
+)
+def test_without_slices_the_operator_works_on(
+    refusal: Refusal, cluster: Cluster, namespace: str, proxy: ApiProxy, start_operator: StartOperator
+) -> None:
+    def before(request: Request) -> Refusal | None:
+        asked = request.group == "resource.k8s.io"
+        # An older cluster has the group or not, and none with this version.
+        discovered = refusal is OLD_CLUSTER and request.resource.startswith("/apis/resource.k8s.io")
+        return refusal if asked or discovered else None
+
+    proxy.before(before)
+    operator = start_operator(kubeconfig=proxy.kubeconfig, resync_interval=2)
+    eventually(operator.leading, "the operator leads")
+    create(cluster, two_tiers(namespace))
+    wait_ready(cluster, namespace)
+    resyncs = operator.metric("resyncs_total", result="succeeded")
+    eventually(lambda: operator.metric("resyncs_total", result="succeeded") > resyncs, "another resync")

@@ -83,6 +83,13 @@ def test_no_term_has_a_value_that_a_label_can_not_have(card: str) -> None:
     assert max(len(value) for value in values) <= 63
 
 
+def test_a_label_that_no_driver_would_write_is_read_and_gets_no_pods() -> None:
+    labels = {"nvidia.com/gpu.product": "nvidia-l4"}
+    [offer] = parse_node(gpu_node(labels)).offers
+    assert (offer.gpu_type, offer.placeable) == ("L4", False)
+    assert not fits(placement("L4"), labels)
+
+
 def test_a_third_of_a_card_is_not_the_card() -> None:
     labels = {"karpenter.k8s.aws/instance-gpu-name": "l4", "karpenter.k8s.aws/instance-gpu-memory": "2861"}
     assert parse_node(gpu_node(labels)).labelled == ""

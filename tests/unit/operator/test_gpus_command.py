@@ -127,6 +127,13 @@ def test_a_cluster_without_gpus_is_said_to_have_none(tmp_path: Path, capsys: Out
     assert capsys.readouterr().out == "No node has a GPU.\n"
 
 
+def test_a_node_that_no_api_server_would_take_is_named(tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "nodes.yaml"
+    path.write_text("kind: Node\nmetadata: {name: n1}\nstatus: {allocatable: {nvidia.com/gpu: many}}\n")
+    assert main(["gpus", "-f", str(path)]) == 1
+    assert "Node n1 can't be read" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -1,7 +1,7 @@
 """GPU types: found on nodes, named in one way, placed by labels, and matched with what the backends need."""
 
 from cosyvoice_operator.core.gpu.backends import Verdict, refusal, verdicts
-from cosyvoice_operator.core.gpu.labels import NodeRule
+from cosyvoice_operator.core.gpu.labels import NodeRule, product_labels
 from cosyvoice_operator.core.gpu.names import UNKNOWN, normalise_product, slug
 from cosyvoice_operator.core.gpu.nodes import (
     DEFAULT_RESOURCE,
@@ -16,7 +16,7 @@ from cosyvoice_operator.core.gpu.nodes import (
     type_facts,
     unplaceable,
 )
-from cosyvoice_operator.core.gpu.placement import Term, placement, product_labels
+from cosyvoice_operator.core.gpu.placement import Term, placement
 from cosyvoice_operator.core.gpu.slices import SliceFacts, merge_slices, parse_slice
 
 __all__ = [

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from cosyvoice_operator.api.source import Family
 from cosyvoice_operator.api.spec import Backend
 from cosyvoice_operator.core.gpu.names import UNKNOWN
-from cosyvoice_operator.core.gpu.nodes import GPUTypeFacts, version
+from cosyvoice_operator.core.gpu.nodes import GPUTypeFacts
+from cosyvoice_operator.core.gpu.products import version
 
 BF16, FP16, FP32, INT8 = "BF16", "FP16", "FP32", "INT8"
 

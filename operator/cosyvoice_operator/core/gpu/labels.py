@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cosyvoice_operator.core.gpu.names import TypeName, normalise_product
+from cosyvoice_operator.core.gpu.names import SHARED_SUFFIX, TypeName, normalise_product
+from cosyvoice_operator.core.gpu.products import PRODUCTS, version
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 """Written by GPU Feature Discovery on every node with NVIDIA GPUs. It wins over all others."""
@@ -17,6 +18,13 @@ ARCH_LABEL = "kubernetes.io/arch"
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 INVALID_MIG = "-MIG-INVALID"
 """End of the product where GPU Feature Discovery finds slices that the ``single`` strategy can't name."""
+
+
+_PREFIXES = ("NVIDIA-", "")
+_OLD_PREFIXES = ("Tesla-", "NVIDIA-Tesla-", "GRID-", "NVIDIA-GRID-")
+"""Of cards before Ampere, and of virtual GPUs."""
+
+_LABEL_VALUE_LIMIT = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +73,14 @@ class Learnt:
         source: Key of the label that told it.
         memory_mib: Memory of one GPU in MiB, as labelled.
         compute_capability: As labelled.
+        placeable: Whether pods can be placed by it: a value that somebody wrote by hand may be spelt as no driver would.
     """
 
     product: str
     source: str
     memory_mib: int | None = None
     compute_capability: str | None = None
+    placeable: bool = True
 
 
 _EC2_NAMES = {
@@ -150,6 +160,18 @@ CLOUD_LABELS = (
 """In the order in which they are asked. Values were read in the documentation and the source of the clouds and of Karpenter."""
 
 
+def product_labels(gpu_type: str) -> tuple[str, ...]:
+    """List every ``nvidia.com/gpu.product`` value that means this type, in a fixed order."""
+    name = TypeName.parse(gpu_type)
+    product = partitioned(name.card, name.mig)
+    known = PRODUCTS.get(name.card)
+    modern = known is not None and version(known.compute_capability) >= (8, 0)
+    prefixes = _PREFIXES if modern else _PREFIXES + _OLD_PREFIXES
+    spellings = (f"{prefix}{product}{end}" for end in ("", SHARED_SUFFIX) for prefix in prefixes)
+    # The API server refuses terms with values that no label can have.
+    return tuple(value for value in spellings if len(value) <= _LABEL_VALUE_LIMIT)
+
+
 def memory_bounds(product: str) -> tuple[int, int]:
     """Give what a memory label of a whole card may say, in MiB, both ends excluded.
 
@@ -164,7 +186,8 @@ def learn(labels: Mapping[str, str], rules: tuple[NodeRule, ...] = ()) -> Learnt
     """Read the GPU type of a node from its labels; None where nothing tells it."""
     product = labels.get(PRODUCT_LABEL, "")
     if product:
-        return None if product.endswith(INVALID_MIG) else _labelled(product, labels)
+        memory = number(labels.get("nvidia.com/gpu.memory"))
+        return None if product.endswith(INVALID_MIG) else labelled(product, PRODUCT_LABEL, memory, capability(labels))
     for rule in rules:
         if labels.get(rule.label) in rule.values:
             return Learnt(rule.product, rule.label, rule.memory_mib, rule.compute_capability)
@@ -182,13 +205,10 @@ def partitioned(product: str, profile: str) -> str:
     return f"{product}-MIG-{profile}" if profile else product
 
 
-def _labelled(product: str, labels: Mapping[str, str]) -> Learnt:
-    return Learnt(
-        normalise_product(product),
-        PRODUCT_LABEL,
-        number(labels.get("nvidia.com/gpu.memory")),
-        capability(labels),
-    )
+def labelled(product: str, source: str, memory_mib: int | None, compute_capability: str | None) -> Learnt:
+    """Read the value of a product label of GPU Feature Discovery."""
+    name = normalise_product(product)
+    return Learnt(name, source, memory_mib, compute_capability, placeable=product in product_labels(name))
 
 
 def capability(labels: Mapping[str, str]) -> str | None:

@@ -16,11 +16,13 @@ from cosyvoice_operator.core.gpu.labels import (
     Learnt,
     NodeRule,
     capability,
+    labelled,
     learn,
     number,
     partitioned,
 )
-from cosyvoice_operator.core.gpu.names import SHARED_SUFFIX, UNKNOWN, TypeName, normalise_product, on_arch
+from cosyvoice_operator.core.gpu.names import SHARED_SUFFIX, UNKNOWN, TypeName, on_arch
+from cosyvoice_operator.core.gpu.products import version
 
 DEFAULT_RESOURCE = "nvidia.com/gpu"
 
@@ -82,7 +84,7 @@ class NodeFacts:
         schedulable: Whether new pods may come.
         offers: GPUs that it has, in a fixed order.
         arch: As in ``kubernetes.io/arch``; empty where the node doesn't tell.
-        labelled: GPU type that its labels tell, whether it has any GPU or not; empty where they tell none.
+        labelled: GPU type that pods find by its labels, whether it has any GPU or not; empty where there is none.
         invalid: Whether its labels say that its MIG slices can't be named.
     """
 
@@ -132,7 +134,7 @@ def parse_node(node: Mapping[str, Any], rules: tuple[NodeRule, ...] = ()) -> Nod
         schedulable=_schedulable(node.get("spec") or {}),
         offers=tuple(_offers(labels, status.get("capacity") or {}, status.get("allocatable") or {}, learnt)),
         arch=arch,
-        labelled=on_arch(learnt.product, arch) if learnt else "",
+        labelled=on_arch(learnt.product, arch) if learnt and learnt.placeable else "",
         invalid=labels.get(PRODUCT_LABEL, "").endswith(INVALID_MIG),
     )
 
@@ -165,7 +167,7 @@ def _slice(labels: Mapping[str, str], resource: str, profile: str, node: Learnt 
     prefix = resource.removesuffix(".shared")
     memory = number(labels.get(f"{prefix}.memory"))
     if product := labels.get(f"{prefix}.product"):
-        return Learnt(normalise_product(product), f"{prefix}.product", memory, capability(labels))
+        return labelled(product, f"{prefix}.product", memory, capability(labels))
     if node is None or TypeName.parse(node.product).mig:
         return None
     # A profile with a plus ("1g.10gb+me") makes no valid label, and its resource has a dot instead: "mig-1g.10gb.me".
@@ -185,6 +187,7 @@ def _offer(labels: Mapping[str, str], resource: str, free: int, learnt: Learnt |
         compute_capability=learnt.compute_capability,
         sharing=sharing,
         clients=clients,
+        placeable=learnt.placeable,
     )
 
 
@@ -272,9 +275,9 @@ def type_facts(nodes: Iterable[NodeFacts], gpu_type: str, resource: str) -> GPUT
     name = TypeName.parse(gpu_type)
     known = name.product
     offers = [offer for node in nodes for offer in _matching(node, gpu_type, resource)]
-    labelled = [offer.memory_mib for offer in offers if offer.memory_mib]
+    memories = [offer.memory_mib for offer in offers if offer.memory_mib]
     capabilities = [offer.compute_capability for offer in offers if offer.compute_capability]
-    memory = known.memory_mib if known else min(labelled, default=None)
+    memory = known.memory_mib if known else min(memories, default=None)
     divisors = [offer.clients if offer.sharing is Sharing.MPS else 1 for offer in offers]
     return GPUTypeFacts(
         gpu_type=gpu_type,
@@ -285,11 +288,6 @@ def type_facts(nodes: Iterable[NodeFacts], gpu_type: str, resource: str) -> GPUT
         arch=name.arch,
         pod_mib=memory // min(divisors, default=1) if memory else None,
     )
-
-
-def version(compute_capability: str) -> tuple[int, ...]:
-    """Give a compute capability as it compares: 8.9 is less than 10.0."""
-    return tuple(int(part) for part in compute_capability.split("."))
 
 
 def _matching(node: NodeFacts, gpu_type: str, resource: str) -> Iterable[GPUOffer]:

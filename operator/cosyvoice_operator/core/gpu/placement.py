@@ -17,32 +17,16 @@ from cosyvoice_operator.core.gpu.labels import (
     NodeRule,
     memory_bounds,
     partitioned,
+    product_labels,
 )
-from cosyvoice_operator.core.gpu.names import OTHER_ARCHS, SHARED_SUFFIX, TypeName, home_arch
-from cosyvoice_operator.core.gpu.nodes import DEFAULT_RESOURCE, version
-from cosyvoice_operator.core.gpu.products import HOME_ARCH, PRODUCTS
+from cosyvoice_operator.core.gpu.names import OTHER_ARCHS, TypeName, home_arch
+from cosyvoice_operator.core.gpu.nodes import DEFAULT_RESOURCE
+from cosyvoice_operator.core.gpu.products import HOME_ARCH
 
 Expression = dict[str, Any]
 Term = dict[str, list[Expression]]
 
-_PREFIXES = ("NVIDIA-", "")
-_OLD_PREFIXES = ("Tesla-", "NVIDIA-Tesla-", "GRID-", "NVIDIA-GRID-")
-"""Of cards before Ampere, and of virtual GPUs."""
-
-_LABEL_VALUE_LIMIT = 63
 _MIG_RESOURCE = "nvidia.com/mig-"
-
-
-def product_labels(gpu_type: str) -> tuple[str, ...]:
-    """List every ``nvidia.com/gpu.product`` value that means this type, in a fixed order."""
-    name = TypeName.parse(gpu_type)
-    product = partitioned(name.card, name.mig)
-    known = PRODUCTS.get(name.card)
-    modern = known is not None and version(known.compute_capability) >= (8, 0)
-    prefixes = _PREFIXES if modern else _PREFIXES + _OLD_PREFIXES
-    spellings = (f"{prefix}{product}{end}" for end in ("", SHARED_SUFFIX) for prefix in prefixes)
-    # The API server refuses terms with values that no label can have.
-    return tuple(value for value in spellings if len(value) <= _LABEL_VALUE_LIMIT)
 
 
 @lru_cache(maxsize=512)

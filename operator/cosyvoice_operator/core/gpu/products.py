@@ -24,6 +24,11 @@ class Product:
     arch: str = HOME_ARCH
 
 
+def version(compute_capability: str) -> tuple[int, ...]:
+    """Give a compute capability as it compares: 8.9 is less than 10.0."""
+    return tuple(int(part) for part in compute_capability.split("."))
+
+
 PRODUCTS: dict[str, Product] = {
     # Pascal, Volta, Turing
     "P4": Product("6.1", 7606),

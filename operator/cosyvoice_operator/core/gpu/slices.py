@@ -145,7 +145,7 @@ def _confirmed(offer: GPUOffer, gpu_type: str, device: Device) -> GPUOffer:
         source=SLICE_SOURCE,
         memory_mib=device.memory_mib or offer.memory_mib,
         compute_capability=device.compute_capability or offer.compute_capability,
-        placeable=offer.gpu_type == gpu_type,
+        placeable=offer.placeable and offer.gpu_type == gpu_type,
     )
 
 
