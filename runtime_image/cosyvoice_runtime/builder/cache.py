@@ -79,7 +79,7 @@ class EngineCache:
         if not self.folder(key).exists():
             return None
         try:
-            return self._verified(key)
+            return _verified(self.folder(key), key)
         except BuildError as error:
             _log.warning(
                 "the engine in the cache cannot be used", extra={"data": {"key": key, "reason": error.message}}
@@ -140,12 +140,6 @@ class EngineCache:
         flush_directory(self._engines)
         return True
 
-    def _verified(self, key: str) -> Manifest:
-        found = manifests.verify(self.folder(key))
-        if found.key != key:
-            raise BuildError(Reason.CORRUPT_ENGINE, f"{self.folder(key)} holds the engine {found.key}")
-        return found
-
     def _move_aside(self, key: str) -> Manifest | None:
         """Give a bad engine another name. If another pod put a good one there meanwhile, it is put back and returned."""
         aside = self._aside(key)
@@ -153,13 +147,20 @@ class EngineCache:
         with contextlib.suppress(FileNotFoundError):
             self.folder(key).rename(aside)
             with contextlib.suppress(BuildError, OSError):
-                manifests.verify(aside)
+                found = _verified(aside, key)
                 aside.rename(self.folder(key))
-                return self._verified(key)
+                return found
         return None
 
     def _aside(self, key: str) -> Path:
         return self._engines / f"{key}.bad-{self._pod_uid}"
+
+
+def _verified(folder: Path, key: str) -> Manifest:
+    found = manifests.verify(folder)
+    if found.key != key:
+        raise BuildError(Reason.CORRUPT_ENGINE, f"{folder} holds the engine {found.key}")
+    return found
 
 
 def newest_change(folder: Path) -> float:

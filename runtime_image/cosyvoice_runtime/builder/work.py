@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ from cosyvoice_runtime.builder.surroundings import REQUEST, Surroundings
 _MODULES = {"onnxruntime": "onnxruntime", "tensorrt": "tensorrt", "tensorrt-llm": "tensorrt_llm"}
 PARTS = tuple(_MODULES)
 _PR_SET_PDEATHSIG = 1
+_FULL = 64 << 10
+"""Bytes free on a volume that nobody can write to any more; some file systems keep the last pages."""
 
 
 class TellStage(Protocol):
@@ -94,10 +97,20 @@ def load_part(name: str) -> Part:
         ) from None
 
 
+def explain(error: BuildError, folder: Path) -> BuildError:
+    """A library that cannot write often says something else, or nothing until it reads what it wrote: a full volume explains all."""
+    if error.reason is Reason.DISK_FULL or shutil.disk_usage(folder).free > _FULL:
+        return error
+    return BuildError(
+        Reason.DISK_FULL,
+        f"the volume of the cache is full; make it larger, or remove engines that nothing uses ({error.message})",
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
     """Entry point."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # never outlive the frame, which would answer for it
-    logs.configure("info")
+    logs.configure("warning")
     folder, *names = arguments
     reporter = Reporter.from_environment()
     doing = "starting"
@@ -113,7 +126,7 @@ def main(arguments: Sequence[str]) -> int:
         job = Job(wanted, Path(folder), wanted.model_dir(cache), cache / "timing", stage)
         reporter.outcome(run(job, names, load_part))
     except Exception as error:  # noqa: BLE001 - every failure has a reason of the closed list
-        reporter.failure(reasons.from_exception(error, doing))
+        reporter.failure(explain(reasons.from_exception(error, doing), Path(folder)))
         return 1
     return 0
 
