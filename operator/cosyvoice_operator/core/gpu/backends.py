@@ -51,11 +51,11 @@ _NEEDS: dict[tuple[Family, Backend], Need] = {
 """Family Demo is missing: its voice computes on the CPU, so that any node with the wanted resource will do."""
 
 _CAPABILITIES: dict[tuple[Backend, str], str] = {
-    # TensorRT-LLM 0.20 supports Ampere and later; bfloat16 arithmetic came with it.
+    # The support matrix of TensorRT-LLM begins with Ampere; bfloat16 arithmetic came with it.
     (Backend.TRITON, BF16): "8.0",
     (Backend.TRITON, FP16): "8.0",
     (Backend.TRITON, FP32): "8.0",
-    # CUDA 12 and cuDNN 9 still serve Volta; 16-bit tensor cores came with it.
+    # CUDA 12 with cuDNN up to 9.10 serves Volta, the first with tensor cores; CUDA 13 begins with Turing (7.5).
     (Backend.ONNXRUNTIME, BF16): "8.0",
     (Backend.ONNXRUNTIME, FP16): "7.0",
     (Backend.ONNXRUNTIME, FP32): "7.0",
