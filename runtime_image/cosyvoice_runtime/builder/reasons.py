@@ -139,7 +139,7 @@ RULES = (
     ),
     _rule(
         Reason.SHAPE_MISMATCH,
-        r"Required inputs \(([^)]*)\) are missing",
+        r"Required inputs \(\[?([^)\]]*)\]?\) are missing",
         "the graph also wants the inputs {0}; it is of another revision than this builder knows",
     ),
     _rule(
@@ -158,6 +158,12 @@ RULES = (
         r"no optimization profile has been defined|(?:kMIN|kOPT|kMAX) dimensions in profile \d+ are"
         r"|Shape of input .* not in range of optimization profile|satisfyProfile",
         "the shapes of the profile do not fit the graph; the graph and the profile are of different families or revisions",
+    ),
+    _rule(
+        Reason.SHAPE_MISMATCH,
+        r"Attempting to broadcast an axis by a dimension other than 1\. (\d+) by (\d+)|incompatible dimensions for matrix multiplication"
+        r"|MatMul dimension mismatch",
+        "sizes inside the graph do not fit together ({0} and {1}); write the sizes that belong together into probes.json beside it",
     ),
     _rule(
         Reason.MISSING_FILE,
