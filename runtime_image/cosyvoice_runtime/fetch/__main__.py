@@ -66,9 +66,10 @@ def _run() -> Result:
 
 def _trust() -> None:
     """Let one variable name the authorities for every library: OpenSSL's own."""
-    if bundle := os.environ.get("SSL_CERT_FILE"):
-        os.environ.setdefault("REQUESTS_CA_BUNDLE", bundle)
-        os.environ.setdefault("AWS_CA_BUNDLE", bundle)
+    bundle = os.environ.get("SSL_CERT_FILE")
+    for name in ("REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE"):
+        if bundle and not os.environ.get(name):
+            os.environ[name] = bundle
 
 
 def _timeout() -> float | None:

@@ -139,7 +139,9 @@ class ModelCache:
         Returns:
             Whether a valid one was there already; then it stays, and the workspace goes.
         """
-        shutil.rmtree(workspace / WORK, ignore_errors=True)
+        for unfinished in (workspace / WORK).iterdir():
+            if unfinished.is_dir():
+                shutil.rmtree(unfinished)
         manifest.write(workspace)
         target = self.folder(manifest.digest)
         while True:
@@ -149,6 +151,8 @@ class ModelCache:
                 if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
                     raise disk_error(error, target) from error
             else:
+                # Only now: a workspace that loses its mark is thrown away by the next fetcher.
+                shutil.rmtree(target / WORK, ignore_errors=True)
                 manifests.sync_folder(self.models)
                 return False
             existing = Manifest.read(target)

@@ -127,7 +127,8 @@ def check(family: str, sizes: Mapping[str, int | None], title: str) -> None:
         [*hints, f"add them to the source, or set spec.model.family to {' or '.join(others) or 'what it holds'}"]
     )
     named = ", ".join(_named(path, size, sizes) for path, size in lacking.items())
-    raise FetchError(Reason.MISSING_FILE, f"{title} lacks {len(lacking)} files of {family}: {named}; {step}")
+    count = "1 file" if len(lacking) == 1 else f"{len(lacking)} files"
+    raise FetchError(Reason.MISSING_FILE, f"{title} lacks {count} of {family}: {named}; {step}")
 
 
 def _named(path: str, size: float, sizes: Mapping[str, int | None]) -> str:

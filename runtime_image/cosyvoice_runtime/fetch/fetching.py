@@ -97,7 +97,6 @@ class Fetcher:
             if path.name != WORK:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         archive.unpack(packed / remotes[0].path, workspace, self.progress, self._free)
-        (packed / remotes[0].path).unlink()
         return self._hashed(workspace)
 
     def _check_room(self, folder: Path, total: int | None, title: str) -> None:
@@ -123,8 +122,9 @@ class Fetcher:
         fetched_at = self.now().isoformat(timespec="seconds")
         manifest = Manifest(request.family, request.source.record, ordered, fetched_at)
         self.progress.enter("publishing", None, done=0)
-        reused = self.cache.publish(workspace, manifest, self.progress.advance)
+        # Before the model is there: whoever dies in between leaves a pointer to nothing, not a model that nothing points to.
         self.cache.remember(request.source.key, Known(manifest.digest, print_of))
+        reused = self.cache.publish(workspace, manifest, self.progress.advance)
         message = "another source had brought the same files" if reused else ""
         return Result.of(manifest, f"models/{self.cache.folder(manifest.digest).name}", reused=reused, message=message)
 

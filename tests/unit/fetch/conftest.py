@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from moto.server import ThreadedMotoServer
 
 from cosyvoice_runtime.fetch.cache import ModelCache
 from cosyvoice_runtime.fetch.downloads import Retries
@@ -33,6 +34,15 @@ def start(request):
         return server
 
     return start
+
+
+@pytest.fixture(scope="session")
+def moto():
+    """The address of an S3 server."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
 
 
 @pytest.fixture
@@ -68,9 +78,8 @@ class Program:
     def __init__(self, folder, cache, request, pod, environment):
         self.message = folder / f"termination-{pod}"
         self.message.write_text("")
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("HF_", "AWS_", "MODELSCOPE_"))
-        }
+        others = ("HF_", "AWS_", "MODELSCOPE_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "cosyvoice_runtime.fetch"],
             stdout=subprocess.PIPE,

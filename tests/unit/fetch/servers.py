@@ -8,6 +8,7 @@ import http.client
 import http.server
 import json
 import re
+import ssl
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
@@ -63,6 +64,11 @@ class Server:
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = self.url.replace("http://127.0.0.1", "https://localhost")
 
     def close(self) -> None:
         self._server.shutdown()
@@ -233,9 +239,9 @@ class ModelScope(Server):
 
 
 class Before(Server):
-    """A gateway before another server: it passes all on, remembers what was asked, and cuts answers."""
+    """A gateway or proxy before another server: it passes all on, remembers what was asked, and cuts answers."""
 
-    _PASSED: ClassVar = {"content-range", "content-type", "etag", "last-modified", "accept-ranges"}
+    _PASSED: ClassVar = {"content-range", "content-type", "etag", "last-modified", "accept-ranges", "location"}
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -245,12 +251,13 @@ class Before(Server):
 
     def answer(self, handler, path, query):
         connection = http.client.HTTPConnection(self._behind)
-        connection.request(handler.command, handler.path, headers=dict(handler.headers))
+        target = urlsplit(handler.path)._replace(scheme="", netloc="").geturl()
+        connection.request(handler.command, target, headers=dict(handler.headers) | {"Host": self._behind})
         answer = connection.getresponse()
         body = answer.read()
         handler.send_response(answer.status)
         for name, value in answer.getheaders():
-            if name.lower() in self._PASSED or name.lower().startswith("x-amz-"):
+            if name.lower() in self._PASSED or name.lower().startswith("x-"):
                 handler.send_header(name, value)
         handler.send_header("Content-Length", answer.getheader("Content-Length") or str(len(body)))
         handler.end_headers()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cosyvoice_runtime.fetch.errors import FetchError
-from tests.unit.fetch.models import model
+from tests.unit.fetch.models import lay, model
 from tests.unit.fetch.servers import ModelScope
 
 REPO = "iic/CosyVoice2-0.5B"
@@ -78,6 +80,22 @@ def test_a_repository_or_revision_that_is_not_there_is_told(run, hub, source):
 
 def test_files_that_a_revision_lacks_are_told_before_any_is_fetched(run, hub):
     del hub.files["flow.decoder.estimator.fp32.onnx"]
-    with pytest.raises(FetchError, match=r"lacks 1 files of .*: flow\.decoder\.estimator\.fp32\.onnx \(about 286 MB\)"):
+    with pytest.raises(FetchError, match=r"lacks 1 file of .*: flow\.decoder\.estimator\.fp32\.onnx \(about 286 MB\)"):
         run()
     assert all(asked.path.endswith("/files") for asked in hub.asked)
+
+
+def test_a_pod_that_died_just_before_its_model_was_visible_costs_no_second_download(run, hub, cache):
+    result = run()
+    folder = cache / result.path
+    known = json.loads(next(cache.glob("models/.sources/*.json")).read_text())
+    key = next(cache.glob("models/.sources/*.json")).stem
+    workspace = folder.rename(cache / "models" / f"{key}.tmp-dead")
+    lay(workspace / ".fetch", {"fingerprint": known["fingerprint"].encode()})
+    hub.asked.clear()
+
+    again = run(pod="pod-b")
+
+    assert (again.digest, again.reused) == (result.digest, False)
+    assert all(asked.path.endswith("/files") for asked in hub.asked)
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []

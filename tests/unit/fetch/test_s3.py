@@ -6,22 +6,12 @@ import urllib.request
 
 import botocore.session
 import pytest
-from moto.server import ThreadedMotoServer
 
 from cosyvoice_runtime.fetch.errors import FetchError
 from tests.unit.fetch.models import model
 from tests.unit.fetch.servers import Before
 
 BUCKET, PREFIX = "speech-models", "exports/cv3"
-
-
-@pytest.fixture(scope="module")
-def moto():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 def tell(moto, what, body=b""):
@@ -127,7 +117,7 @@ def test_a_bucket_or_prefix_that_is_not_there_is_told(run, where):
 
 def test_objects_that_a_prefix_lacks_are_told_before_any_is_fetched(run, store, gateway):
     store.delete_object(Bucket=BUCKET, Key=f"{PREFIX}/campplus.onnx")
-    with pytest.raises(FetchError, match=r"lacks 1 files of CosyVoice3: campplus\.onnx") as caught:
+    with pytest.raises(FetchError, match=r"lacks 1 file of CosyVoice3: campplus\.onnx") as caught:
         run()
     assert caught.value.reason == "MissingFile"
     assert not gets(gateway, "flow.pt")

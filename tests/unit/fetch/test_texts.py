@@ -100,7 +100,7 @@ def test_another_option_will_do():
 
 def test_of_two_options_the_one_that_is_nearer_is_told():
     sizes = {name: len(data) for name, data in model("CosyVoice3").items() if name != "llm.pt"}
-    with pytest.raises(FetchError, match=r"lacks 1 files of CosyVoice3: llm\.pt \(about 2\.02 GB\)"):
+    with pytest.raises(FetchError, match=r"lacks 1 file of CosyVoice3: llm\.pt \(about 2\.02 GB\)"):
         families.check("CosyVoice3", sizes, "source")
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-os.environ.setdefault("MODELSCOPE_LOG_LEVEL", "ERROR")
+# Read when the library is imported. What is worth another try is decided in one place, for all sources alike.
+os.environ |= {"MODELSCOPE_LOG_LEVEL": "ERROR", "MODELSCOPE_REPO_TREE_PAGE_MAX_ATTEMPTS": "1"}
 
 import requests
 from modelscope_hub import HubApi, HubConfig

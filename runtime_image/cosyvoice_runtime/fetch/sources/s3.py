@@ -58,7 +58,8 @@ class S3Prefix:
             config=Config(
                 connect_timeout=CONNECT_SECONDS,
                 read_timeout=READ_SECONDS,
-                retries={"total_max_attempts": 3, "mode": "standard"},
+                # What is worth another try is decided in one place, for all sources alike.
+                retries={"total_max_attempts": 1, "mode": "standard"},
                 max_pool_connections=16,
                 # Services other than AWS often have no names for buckets, and not all know the newer checksums.
                 s3={"addressing_style": "path" if source.endpoint else "auto"},
