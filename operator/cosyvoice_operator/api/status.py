@@ -115,8 +115,8 @@ class EngineStatus(Model):
     gpu_type: str | None = None
     """GPU type that it is for; absent on CPU."""
     state: str
-    """`Queued`, `Building`, `Ready`, `Failed`, `Unused`, or what it waits for: `WaitingForModel`,
-    `WaitingForCache`."""
+    """`Queued`, `Building`, `Ready`, `Failed`, `Unused`, or what it waits for: `WaitingForCache`, `WaitingForNode`,
+    `NoNode`."""
     reason: str | None = None
     """CamelCase detail of the state."""
     message: str | None = None

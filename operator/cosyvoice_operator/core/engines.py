@@ -22,8 +22,8 @@ from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import NodeFacts, type_facts
 from cosyvoice_operator.core.jobs import JobFacts, JobState, attend, read_jobs
 from cosyvoice_operator.core.model import JobAction, Json, PlanConfig, ProbeTarget, Snapshot
-from cosyvoice_operator.core.naming import ENGINE_LABEL, POOL_LABEL, cleanup_job_name, engine_job_name
-from cosyvoice_operator.core.pods import parse_pod
+from cosyvoice_operator.core.naming import ENGINE_LABEL, cleanup_job_name, engine_job_name
+from cosyvoice_operator.core.pods import PodFacts, parse_pod
 from cosyvoice_operator.core.pools import Pool
 
 ENGINE_VOLUME = "engine"
@@ -32,8 +32,8 @@ ENGINE_VOLUME = "engine"
 VERIFY = "verify"
 """Name of the init container that checks an engine before the runtime loads it."""
 
-WAITING_FOR_MODEL, NOT_BUILDABLE, UNUSED = "WaitingForModel", "NotBuildable", "Unused"
-"""States of an engine beside those of its Job."""
+UNUSED, NO_NODE = "Unused", "NoNode"
+"""States of an engine beside those of its Job: nobody needs it any more; no node is there that it could be built on."""
 
 _ARCH_LABEL = "kubernetes.io/arch"
 _DEFAULT_ARCH = "amd64"
@@ -80,21 +80,22 @@ class EnginePlan:
     next_look: datetime | None = None
     probes: tuple[ProbeTarget, ...] = ()
 
-    @property
-    def ready(self) -> bool:
-        """Whether every engine that is needed is built."""
-        return all(engine.state in {JobState.SUCCEEDED, UNUSED} for engine in self.statuses) and (
-            self.model is None or self.model.digest is not None
-        )
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Where an engine stands, and how often it was built anew."""
+
+    state: str
+    reason: str
+    message: str
+    rebuilds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Engine:
-    """One engine that a pool needs: its Job, and where that stands."""
+    """One engine that a pool needs, and what is to be done about its Job."""
 
     fields: EngineFields
-    wanted: JobParams
-    facts: JobFacts | None
     status: EngineStatus
     action: JobAction | None
 
@@ -178,14 +179,31 @@ class _Planner:
         name = engine_job_name(fields.key, claim_name(self.owner.name, engines))
         facts = self.jobs.get(name)
         wanted = build_job(self.owner, self.spec, engines, tier, fields, model.path, pool.terms)
-        corrupt = self._corrupt(pool, fields.key, facts)
         # Nothing can be built for a type that has no node; an engine that was built stays until it has been unused for long.
-        idle = facts is None and pool.supply is not None and not pool.supply.nodes
-        action = None if idle else attend(name, wanted, facts, self.snapshot, self.config)
-        status = self._status(pool, fields, name, facts, corrupt)
-        if corrupt and status.state != JobState.FAILED:
-            action = JobAction(name, wanted, delete=True)
-        return _Engine(fields, wanted, facts, status, action)
+        if facts is None and pool.supply is not None and not pool.supply.nodes:
+            message = f"No node has GPU type {pool.gpu_type}; it is built when one appears."
+            return _Engine(fields, self._status(pool, wanted, fields, None, _Standing(NO_NODE, NO_NODE, message)), None)
+        standing, action = self._standing(wanted, fields.key, facts)
+        return _Engine(fields, self._status(pool, wanted, fields, facts, standing), action)
+
+    def _standing(self, wanted: JobParams, key: str, facts: JobFacts | None) -> tuple[_Standing, JobAction]:
+        """Say where an engine stands, and what is to be done about its Job."""
+        action = attend(wanted.name, wanted, facts, self.snapshot, self.config)
+        before = self.previous.get(key)
+        rebuilds = (before.rebuilds or 0) if before else 0
+        if facts is None:
+            message = f"Job {wanted.name} is being made."
+            return _Standing(JobState.QUEUED, "WaitingForTurn", message, rebuilds), action
+        damaged = self._damaged(key, facts)
+        if not damaged:
+            # What was built anew and serves is as good as any other.
+            rebuilds = 0 if self._serves(key, facts) else rebuilds
+            return _Standing(facts.state, facts.reason, facts.message, rebuilds), action
+        if rebuilds:
+            message = f"{damaged} It was built anew once already: look at the volume of the cache."
+            return _Standing(JobState.FAILED, "CorruptEngine", message, rebuilds), action
+        again = JobAction(wanted.name, wanted, delete=True)
+        return _Standing(JobState.QUEUED, "CorruptEngine", f"{damaged} It is built once more.", 1), again
 
     def _target(self, pool: Pool) -> Target | None:
         provider = pool.tier.execution_provider.value
@@ -216,49 +234,41 @@ class _Planner:
             return PoolEngine(waiting=f"The engine waits for the model ({model.state}): {model.message}")
         return PoolEngine(waiting=f"Engine {engine.fields.key} is {engine.status.state}: {engine.status.message}")
 
-    def _status(self, pool: Pool, fields: EngineFields, job: str, facts: JobFacts | None, corrupt: str) -> EngineStatus:
+    def _status(
+        self, pool: Pool, wanted: JobParams, fields: EngineFields, facts: JobFacts | None, standing: _Standing
+    ) -> EngineStatus:
         before = self.previous.get(fields.key)
         result = (facts.result if facts else None) or {}
-        state = facts.state if facts else JobState.QUEUED
-        reason = facts.reason if facts else "WaitingForTurn"
-        message = facts.message if facts else f"Job {job} is being made."
-        rebuilds = (before.rebuilds or 0) if before else 0
-        if corrupt:
-            state, reason, message = JobState.QUEUED, "CorruptEngine", f"{corrupt} It is built once more."
-            if rebuilds:
-                state, message = (
-                    JobState.FAILED,
-                    f"{corrupt} It was built anew once already: look at the volume of the cache.",
-                )
-            rebuilds = 1
         return EngineStatus(
             key=fields.key,
             backend=fields.backend,
             gpu_type=pool.gpu_type,
-            state=state,
-            reason=reason,
-            message=message,
-            since=before.since if before and before.state == state else format_precise_time(self.now),
-            job=job,
+            state=standing.state,
+            reason=standing.reason,
+            message=standing.message,
+            since=before.since if before and before.state == standing.state else format_precise_time(self.now),
+            job=wanted.name,
             seconds=result.get("seconds"),
             bytes=result.get("bytes"),
-            rebuilds=rebuilds or None,
+            rebuilds=standing.rebuilds or None,
         )
 
-    def _corrupt(self, pool: Pool, key: str, facts: JobFacts | None) -> str:
-        """Say what a pod of the pool found wrong with the engine, if that was after the engine was built."""
-        if facts is None or facts.completed is None:
-            return ""
-        for raw in self.snapshot.pods:
-            labels = raw["metadata"].get("labels") or {}
-            if labels.get(POOL_LABEL) != pool.name or labels.get(ENGINE_LABEL) != key:
-                continue
-            waiting = parse_pod(raw).waiting
-            if waiting is None or waiting.container != VERIFY or "CorruptEngine" not in waiting.last_words:
-                continue
-            if waiting.ended is None or waiting.ended > facts.completed:
-                return f"Pod {raw['metadata']['name']} found engine {key} damaged."
+    def _damaged(self, key: str, facts: JobFacts) -> str:
+        """Say which pod found an engine damaged, if that was after the engine was built."""
+        for pod in self._pods(key):
+            waiting = pod.waiting
+            found = waiting and waiting.container == VERIFY and "CorruptEngine" in waiting.last_words
+            if found and waiting and facts.completed and (waiting.ended is None or waiting.ended > facts.completed):
+                return f"Pod {pod.name} found engine {key} damaged."
         return ""
+
+    def _serves(self, key: str, facts: JobFacts) -> bool:
+        ready = (pod.ready_since for pod in self._pods(key) if pod.ready_since)
+        return facts.completed is not None and any(since > facts.completed for since in ready)
+
+    def _pods(self, key: str) -> Iterable[PodFacts]:
+        labelled = (pod for pod in self.snapshot.pods if (pod["metadata"].get("labels") or {}).get(ENGINE_LABEL) == key)
+        return map(parse_pod, labelled)
 
     def _unused(
         self, engines: EffectiveEngines, kept: set[str], model: ModelFacts

@@ -21,7 +21,7 @@ from cosyvoice_operator.core.classify import SHORTAGES, TRIMMED, PoolState
 from cosyvoice_operator.core.clock import format_precise_time, format_time
 from cosyvoice_operator.core.engine_jobs import claim_name
 from cosyvoice_operator.core.engine_model import ModelFacts
-from cosyvoice_operator.core.engines import UNUSED, EnginePlan
+from cosyvoice_operator.core.engines import NO_NODE, UNUSED, EnginePlan
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.jobs import JobState
 from cosyvoice_operator.core.naming import DEPLOYMENT_LABEL
@@ -186,7 +186,7 @@ def judge_engines(engines: EnginePlan) -> Iterable[Judgement]:
     if model.digest is None:
         message = f"The model is on its way ({model.state}): {model.message}"
         return (Judgement(ConditionType.ENGINES_READY, "False", Reason.FETCHING_MODEL, message),)
-    needed = [engine for engine in engines.statuses if engine.state != UNUSED]
+    needed = [engine for engine in engines.statuses if engine.state not in {UNUSED, NO_NODE}]
     unready = [engine for engine in needed if engine.state != JobState.SUCCEEDED]
     if unready:
         first = unready[0]

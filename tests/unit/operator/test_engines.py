@@ -141,6 +141,9 @@ def test_nothing_is_built_for_a_type_that_no_node_has() -> None:
     plan = made.plan()
     assert len(plan.jobs) == 1, "the CPU tier's"
     assert made.pool("hello-gpu-h100-80gb-hbm3")["state"] == "NoSuchGPU"
+    assert engine(made, "H100-80GB-HBM3")["state"] == "NoNode"
+    build(made, None)
+    assert made.condition("EnginesReady")["status"] == "True", "what can't be built is no build that is missing"
 
 
 def test_builds_start_by_age_within_the_limits() -> None:
@@ -258,6 +261,12 @@ def test_a_damaged_engine_is_built_once_more_and_then_told() -> None:
     made.finish(name)
     made.plan(SECOND)
     assert engine(made)["state"] == "Ready", "what the pod found was before this build"
+    assert engine(made)["rebuilds"] == 1
+    sound = running("hello-cpu", "c1", ready=made.now + SECOND)
+    sound["metadata"]["labels"][ENGINE_LABEL] = engine(made)["key"]
+    made.pods = [sound]
+    made.plan(SECOND)
+    assert "rebuilds" not in engine(made), "what was built anew and serves is as good as any other"
 
 
 def test_an_engine_that_nobody_needs_is_kept_for_a_while_and_then_removed() -> None:
