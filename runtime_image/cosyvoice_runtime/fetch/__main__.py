@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import datetime as dt
 import logging
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 def main() -> int:
     """Fetch one model; gives the exit status, 0 or 1."""
+    _parser().parse_args()
     logs.configure("info")
     for name in ("httpx2", "httpcore2", "urllib3", "botocore", "filelock"):
         # Their lines quote addresses, and the address of a redirect is signed.
@@ -51,6 +53,15 @@ def main() -> int:
     outcome = replace(outcome, seconds=time.monotonic() - started, message=without_secrets(outcome.message, os.environ))
     result.report(outcome, Path(os.environ.get("COSYVOICE_TERMINATION_MESSAGE") or "/dev/termination-log"))
     return 0 if outcome.succeeded else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cosyvoice_runtime.fetch",
+        description=f"Fetch a model into COSYVOICE_CACHE. Which one is read from {REQUEST}; the last line of stdout is the result.",
+    )
+    parser.add_argument("command", nargs="?", choices=["fetch"], help="what a Job says, and what is done without it")
+    return parser
 
 
 def _run() -> Result:

@@ -196,7 +196,7 @@ class Downloader:
             unfinished.parent.mkdir(parents=True, exist_ok=True)
             target.rename(unfinished)
         with Part(unfinished, remote, self._progress) as part:
-            failed = fresh = 0
+            failed, fresh = 0, False
             while True:
                 before = part.size
                 try:
@@ -205,7 +205,7 @@ class Downloader:
                 except FetchError as error:
                     if error.reason == Reason.CHECKSUM_MISMATCH and before and not fresh:
                         # What came from an earlier try may be at fault: once more, from the start.
-                        fresh = 1
+                        fresh = True
                         _log.warning(
                             "fetching a file anew", extra={"data": {"file": remote.path, "reason": error.message}}
                         )

@@ -31,6 +31,13 @@ class Asked:
     authorization: str | None
 
 
+class Quiet(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        """Clients are killed here: that is no news."""
+
+
 class Server:
     """An HTTP server. `cuts[path]` holds, for each of the next answers with that file, after how many bytes the line dies."""
 
@@ -60,8 +67,7 @@ class Server:
             def log_message(self, *_):
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = Quiet(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -125,10 +131,12 @@ class Files(Server):
         super().__init__()
         self.files = files
         self.refuse: int | None = None
+        self.busy: list[int] = []
+        """What the next requests are answered with."""
 
     def answer(self, handler, path, query):
-        if self.refuse:
-            self.say(handler, self.refuse)
+        if self.refuse or self.busy:
+            self.say(handler, self.refuse or self.busy.pop(0))
         elif path in self.files:
             self.give(handler, path, self.files[path])
         else:

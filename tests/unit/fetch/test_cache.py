@@ -46,7 +46,9 @@ def aged(folder, seconds):
         os.utime(path, (time.time() - seconds,) * 2)
 
 
-def test_the_second_of_two_fetchers_waits_and_asks_the_server_for_no_file(start, program, cache, files):
+@pytest.fixture
+def two(start, program, files):
+    """Two pods that fetch one archive: the first has half of it and goes on when told to, the second waits."""
     data = tar(files)
     server = start(Files({"/m.tar": data}))
     server.cuts["/m.tar"] += [1 << 20]
@@ -56,13 +58,25 @@ def test_the_second_of_two_fetchers_waits_and_asks_the_server_for_no_file(start,
     assert server.sent["/m.tar"].wait(20)
     second = program(source, pod="pod-b")
     assert any(line.startswith("waiting for another pod") for line in iter(second.process.stdout.readline, ""))
-    server.hangs.clear()
-    first.process.terminate()  # what it has fetched goes on in the second
-    first.end()
+    return server, first, second
 
+
+def test_the_second_of_two_fetchers_waits_and_takes_what_the_first_brought(two, cache):
+    server, first, second = two
+    server.hangs["/m.tar"].set()
+    brought, _ = first.end()
+    found, _ = second.end()
+    assert [brought["reused"], found["reused"]] == [False, True]
+    assert found["digest"] == brought["digest"]
+    assert server.spans("m.tar") == ["bytes=0-0", None]
+    assert models(cache) == [found["path"].removeprefix("models/")]
+
+
+def test_the_second_of_two_fetchers_goes_on_where_the_first_died(two, cache):
+    server, first, second = two
+    first.process.kill()
     result, _ = second.end()
-
-    assert result["outcome"] == "Succeeded"
+    assert (result["outcome"], result["reused"]) == ("Succeeded", False)
     *before, last = server.spans("m.tar")
     assert before == ["bytes=0-0", None, "bytes=0-0"]
     assert last not in {None, "bytes=0-"}

@@ -152,6 +152,14 @@ def test_a_refusal_names_what_to_change(start, fetch, status, reason):
     assert caught.value.reason == reason
 
 
+def test_a_server_that_is_overloaded_for_a_moment_is_asked_again(start, fetch, files):
+    data = tar(files)
+    server = start(Files({"/m.tar": data}))
+    server.busy = [503, 429]
+    assert fetch(source(server, "m.tar", data)).reason is None
+    assert server.spans("m.tar") == ["bytes=0-0"] * 3 + [None]
+
+
 def test_a_server_that_is_not_there_is_tried_again_and_then_told(fetch):
     with pytest.raises(FetchError, match=r"127\.0\.0\.1") as caught:
         fetch({"http": {"url": "http://127.0.0.1:9/m.tar", "sha256": "0" * 64}})
@@ -200,6 +208,10 @@ def test_a_claim_that_fills_up_while_unpacking_is_told_with_the_file(start, fetc
     with pytest.raises(FetchError, match=r"of m\.tar needs 2 kB and the cache has 0 B left") as caught:
         fetch(source(server, "m.tar", data), free_space=lambda _: next(room, 64_000_000))
     assert caught.value.reason == "DiskFull"
+    server.asked.clear()
+
+    assert fetch(source(server, "m.tar", data), free_space=lambda _: PLENTY).files == len(files) - 1
+    assert server.spans("m.tar") == ["bytes=0-0"]  # the archive is there; it is unpacked from its start
 
 
 def test_an_archive_without_some_files_is_told_with_their_names_and_sizes(start, fetch, files):

@@ -66,9 +66,14 @@ def test_a_token_that_is_refused_or_missing_names_the_secret_and_the_page(run, h
     assert caught.value.reason == "Unauthorized"
 
 
-def test_a_good_token_is_taken(run, hub):
-    hub.token = "ms-good"
-    assert run(environment={"MODELSCOPE_API_TOKEN": "ms-good"}).reason is None
+@pytest.mark.parametrize("token", ["ms-s3cret-good", "ms-s3cret-expired"])
+def test_a_token_is_taken_and_never_shown(program, hub, cache, token):
+    hub.token = "ms-s3cret-good"
+    environment = {"MODELSCOPE_API_TOKEN": token, "MODELSCOPE_ENDPOINT": hub.url}
+    result, printed = program(SOURCE, "CosyVoice2UNet", **environment).end()
+    assert (result["outcome"] == "Succeeded") == (token == hub.token)
+    assert "s3cret" not in printed
+    assert not [path for path in cache.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
 
 
 @pytest.mark.parametrize("source", [{"repo": "no/such", "revision": "v2.0"}, {"repo": REPO, "revision": "v9"}])
