@@ -148,6 +148,14 @@ def run(graph: Path, provider: str, feeds: Callable[[Sequence[InputInfo]], list[
     return [session.run(None, feed) for feed in feeds(session.get_inputs())]
 
 
+def inputs(graph: Path) -> list[InputInfo]:
+    """What a graph says of its inputs."""
+    options = session_options()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    found: list[InputInfo] = _open(graph, options, "CPUExecutionProvider").get_inputs()
+    return found
+
+
 def _need_onnx(precision: str) -> None:
     if importlib.util.find_spec("onnx") is None:
         raise BuildError(

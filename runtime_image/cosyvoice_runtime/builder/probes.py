@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +38,23 @@ _TYPES: dict[str, str] = {
 
 class InputInfo(Protocol):
     """What a session tells of an input."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def shape(self) -> Sequence[int | str | None]:
+        """Sizes, or names of sizes."""
+
+    @property
+    def type(self) -> str:
+        """As ONNX Runtime calls it: `tensor(float)`."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input whose sizes are known better than its graph tells."""
 
     name: str
     shape: Sequence[int | str | None]
