@@ -12,10 +12,11 @@ import yaml
 from cosyvoice_operator.__main__ import main
 from cosyvoice_operator.core.gpu import parse_node, placement
 from devcluster import Cluster
-from tests.cluster import GPU_NODES, apply, eventually, get
+from tests.cluster import GPU_NODES, apply, eventually, get, kubectl
 from tests.integration.conftest import StartOperator
 from tests.integration.proxy import ApiProxy, Refusal, Request
-from tests.integration.resources import create, two_tiers, wait_ready
+from tests.integration.resources import CPU_TIER, create, read, resource, two_tiers, wait_ready
+from tests.operator_process import OperatorProcess
 
 NODES = [parse_node(raw) for raw in yaml.safe_load_all(GPU_NODES.read_text()) if raw]
 OFFERS = sorted({(offer.gpu_type, offer.resource) for node in NODES for offer in node.offers})
@@ -118,6 +119,30 @@ def resource_slice(node: str, product: str) -> dict[str, Any]:
             "devices": [{"name": "gpu-0", "attributes": attributes, "capacity": {"memory": {"value": "8Gi"}}}],
         },
     }
+
+
+def test_the_operator_hears_of_a_gpu_that_only_a_slice_tells(
+    cluster: Cluster, namespace: str, operator: OperatorProcess
+) -> None:
+    tier = {"name": "gpu", "backend": "Triton", "gpu": {"products": ["NVIDIA-A10"]}, "executionProvider": "CPU"}
+    create(cluster, resource(namespace, tiers=[tier, CPU_TIER]))
+    eventually(lambda: "No node has GPU type A10" in message(cluster, namespace), "there is no such GPU")
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "dra", "labels": {"nvidia.com/gpu.product": "NVIDIA-A10"}},
+    }
+    try:
+        apply(cluster, node, resource_slice("dra", "NVIDIA A10"))
+        eventually(lambda: "1 node(s) have GPU type A10" in message(cluster, namespace), "the GPU of the slice counts")
+    finally:
+        kubectl(cluster, "delete", "resourceslice/dra-gpu", "node/dra", "--ignore-not-found")
+
+
+def message(cluster: Cluster, namespace: str) -> str:
+    """What the pool of the A10 says of itself."""
+    pools = read(cluster, namespace).get("status", {}).get("pools", ())
+    return next((found["message"] for found in pools if found.get("gpuType") == "A10"), "")
 
 
 OLD_CLUSTER, OLD_RULES = Refusal(404, "NotFound"), Refusal(403, "Forbidden")

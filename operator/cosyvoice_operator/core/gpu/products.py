@@ -84,4 +84,5 @@ PRODUCTS: dict[str, Product] = {
     "RTX-PRO-6000-Blackwell-Server-Edition": Product("12.0", 97250),
     "RTX-PRO-6000-Blackwell-Workstation-Edition": Product("12.0", 97250),
 }
-"""Products by normalised name. The table needn't be complete: a card that isn't here takes its figures from its nodes' labels."""
+"""Products by normalised name. Round figures of memory are estimates on the safe side. The table needn't be complete: a card that isn't
+here takes its figures from its nodes' labels."""
