@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from cosyvoice_operator.core.errors import Invalid
-from cosyvoice_operator.core.gpu import NodeFacts, parse_node
+from cosyvoice_operator.core.gpu import NodeFacts, merge_slices, parse_node, parse_slice
 from cosyvoice_operator.core.model import Json, PlanConfig, Snapshot
 from cosyvoice_operator.core.naming import ENGINE_LABEL, GROUP
 from cosyvoice_operator.core.plan import make_plan
@@ -31,19 +31,24 @@ def render_files(resources: Path, nodes: Path | None) -> str:
 
     Args:
         resources: File with CosyVoiceDeployments; other kinds in it are ignored.
-        nodes: File with Nodes; None for a cluster without any, where only what needs no GPU gets a pool.
+        nodes: File with Nodes, and with ResourceSlices if there are any; None for a cluster without any, where only what needs no GPU gets a pool.
 
     Raises:
         OfflineError: A file isn't readable, or a resource is refused.
     """
     settings = Settings()
-    facts = tuple(parse_node(node, settings.gpu_rules()) for node in read_objects(nodes, "Node")) if nodes else ()
+    facts = _nodes(nodes, settings) if nodes else ()
     owners = list(read_objects(resources, "CosyVoiceDeployment"))
     if not owners:
         raise OfflineError(f"{resources}: there is no CosyVoiceDeployment in it")
     config = settings.plan_config()
     children = [child for owner in owners for child in _children(resources, owner, facts, config)]
     return yaml.safe_dump_all(children, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _nodes(file: Path, settings: Settings) -> tuple[NodeFacts, ...]:
+    nodes = (parse_node(node, settings.gpu_rules()) for node in read_objects(file, "Node"))
+    return merge_slices(nodes, map(parse_slice, read_objects(file, "ResourceSlice")))
 
 
 def _children(file: Path, owner: Json, nodes: tuple[NodeFacts, ...], config: PlanConfig) -> Iterable[Json]:
