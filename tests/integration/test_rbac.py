@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from devcluster import Cluster
-from tests.cluster import apply, eventually, kubectl
+from tests.cluster import apply, eventually, get, kubectl
 from tests.integration.conftest import PROJECT, StartOperator
 from tests.integration.proxy import ApiProxy, Refusal, Request
-from tests.integration.resources import children, condition, create, edit, read, resource, wait_ready
+from tests.integration.resources import CPU_TIER, OURS, children, condition, create, edit, read, resource, wait_ready
 
 SYSTEM = "cosyvoice-system"
 RULE_FILES = ("namespace.yaml", "serviceaccount.yaml", "clusterrole.yaml", "role.yaml")
@@ -85,6 +85,7 @@ def test_every_rule_is_needed_and_none_is_missing(
     wait_ready(cluster, namespace)
     foreign_objects_in_the_way(cluster, namespace)
     unwanted_children(cluster, namespace)
+    engines_and_their_claim(cluster, namespace)
     edit(cluster, namespace, {"tiers": [{"name": "other", "backend": "ONNXRuntime"}]})
     eventually(
         lambda: ("Deployment", "hello-cpu") not in children(cluster, namespace), "the old pool is gone", within=60
@@ -147,6 +148,66 @@ def unwanted_children(cluster: Cluster, namespace: str) -> None:
         lambda: not [name for _, name in children(cluster, namespace) if name.endswith("-old")],
         "what is no longer wanted is deleted",
     )
+
+
+def engines_and_their_claim(cluster: Cluster, namespace: str) -> None:
+    """A build and its claim: made, repaired, deleted by hand, in the way of something foreign, and no longer wanted."""
+
+    def builds() -> dict[str, Any]:
+        items = get(cluster, "jobs", "-n", namespace, "-l", OURS)["items"]
+        return {item["metadata"]["name"]: item for item in items}
+
+    def claims() -> dict[str, Any]:
+        items = get(cluster, "persistentvolumeclaims", "-n", namespace, "-l", OURS)["items"]
+        return {item["metadata"]["name"]: item for item in items}
+
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "foreign-engines", "namespace": namespace},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    apply(cluster, foreign)
+    spec = {"tiers": [CPU_TIER], "engines": {"cache": {"size": "1Gi"}}}
+    create(cluster, resource(namespace, "foreign", **spec))
+    eventually(
+        lambda: condition(read(cluster, namespace, "foreign"), "Stalled").get("reason") == "NameConflict",
+        "the claim in the way is told",
+    )
+    create(cluster, resource(namespace, "built", **spec))
+    (name,) = eventually(
+        lambda: [name for name, job in builds().items() if owned_by(job, "built")], "the build is made"
+    )
+    eventually(lambda: not builds()[name]["spec"]["suspend"], "it is started")
+    where = ("-n", namespace)
+    kubectl(cluster, "label", "pvc", "built-engines", *where, "app.kubernetes.io/component=edited", "--overwrite")
+    component = "app.kubernetes.io/component"
+    eventually(lambda: claims()["built-engines"]["metadata"]["labels"][component] == "runtime", "it is repaired")
+    for kind, made in (("pvc", "built-engines"), ("job", name)):
+        uid = get(cluster, kind, made, *where)["metadata"]["uid"]
+        kubectl(cluster, "delete", kind, made, *where)
+        eventually(
+            lambda kind=kind, made=made, uid=uid: uid
+            not in {item["metadata"]["uid"] for item in get(cluster, kind, *where)["items"]} and made in {**builds(), **claims()},
+            f"{kind} {made} is back",
+        )  # fmt: skip
+    # Without its label it isn't the operator's any more.
+    kubectl(cluster, "label", "job", name, *where, "app.kubernetes.io/managed-by-")
+    eventually(
+        lambda: condition(read(cluster, namespace, "built"), "Stalled").get("reason") == "NameConflict",
+        "the Job in the way is told",
+    )
+    kubectl(cluster, "delete", "job", name, *where)
+    eventually(builds, "the build is back")
+    patch = json.dumps({"spec": {"engines": None}})
+    for user in ("built", "foreign"):
+        kubectl(cluster, "patch", "cvd", user, *where, "--type=merge", "-p", patch)
+    eventually(lambda: not builds() and not claims(), "neither is wanted any more")
+
+
+def owned_by(job: dict[str, Any], name: str) -> bool:
+    """Whether a resource is among the owners of an object."""
+    return name in {reference["name"] for reference in job["metadata"].get("ownerReferences", ())}
 
 
 def test_without_the_crd_it_says_so_and_is_not_ready(
