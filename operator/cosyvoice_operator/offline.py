@@ -31,7 +31,8 @@ def render_files(resources: Path, nodes: Path | None) -> str:
 
     Args:
         resources: File with CosyVoiceDeployments; other kinds in it are ignored.
-        nodes: File with Nodes, and with ResourceSlices if there are any; None for a cluster without any, where only what needs no GPU gets a pool.
+        nodes: File with Nodes, and with ResourceSlices if there are any; None for a cluster without nodes, where only what needs no GPU
+            gets a pool.
 
     Raises:
         OfflineError: A file isn't readable, or a resource is refused.
