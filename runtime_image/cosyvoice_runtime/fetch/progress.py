@@ -28,7 +28,7 @@ class Progress:
         self._done: int | None = None
         self._total: int | None = None
         self._moved = 0
-        self._samples: deque[tuple[float, int]] = deque()
+        self._samples = deque([(clock(), 0)])
         self._spoken = ""
 
     def enter(self, phase: str, total: int | None = None, *, done: int | None = None) -> None:
@@ -61,9 +61,8 @@ class Progress:
     def document(self) -> dict[str, Any]:
         """The answer of `GET /progress`."""
         with self._lock:
-            if self._samples:
-                self._sample()
-            since, moved = self._samples[0] if self._samples else (self._clock(), 0)
+            self._sample()
+            since, moved = self._samples[0]
             elapsed = self._clock() - since
             rate = (self._moved - moved) / elapsed if self._done is not None and elapsed > 0 else None
             left = (self._total - (self._done or 0)) / rate if rate and self._total is not None else None

@@ -10,8 +10,11 @@ import zipfile
 import pytest
 from backports import zstd
 
+from cosyvoice_runtime.fetch.downloads import Part
 from cosyvoice_runtime.fetch.errors import FetchError
 from cosyvoice_runtime.fetch.manifest import Manifest
+from cosyvoice_runtime.fetch.progress import Progress
+from cosyvoice_runtime.fetch.sources.base import Checksum, RemoteFile
 from tests.unit.fetch.models import LARGE, model
 from tests.unit.fetch.servers import Files, sha256
 
@@ -101,6 +104,19 @@ def test_a_server_without_ranges_is_read_anew_from_the_start(start, fetch, files
     server.cuts["/m.tar"] += [0, 1 << 20]  # the first is the question for the size
 
     assert fetch(source(server, "m.tar", data)).files == len(files) - 1
+    assert server.spans("m.tar") == ["bytes=0-0", None, f"bytes={1 << 20}-"]
+
+
+def test_what_has_come_is_on_the_disk_at_once_and_read_again_by_the_next_process(tmp_path):
+    remote = RemoteFile("llm.pt", 9, Checksum("sha256", sha256(b"123456789")))
+    part = Part(tmp_path / "part", remote, Progress())
+    part.write(b"1234")
+    assert (tmp_path / "part").read_bytes() == b"1234"
+
+    with Part(tmp_path / "part", remote, Progress()) as successor:
+        assert successor.size == 4
+        successor.write(b"56789")
+        assert successor.finish(tmp_path / "llm.pt").sha256 == remote.checksum.value
 
 
 def test_a_fetch_that_gave_up_keeps_its_bytes_for_the_next_pod(start, fetch, files):
