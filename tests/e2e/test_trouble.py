@@ -5,38 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from devcluster.demo.speaker import Speaker
 from devcluster.demo.target import OwnMachine
 from tests.cluster import eventually
+from tests.e2e.seen import condition, events, is_true
 
 Apply = Callable[..., None]
 # Refused at once and on this machine: nothing listens there.
 NO_SUCH_IMAGE = "127.0.0.1:9/none/none:1"
-
-
-def condition(target: OwnMachine, namespace: str, name: str) -> dict[str, Any]:
-    """Give one condition of `hello`, or nothing while there is none."""
-    resource = json.loads(target.kubectl("get", "cvd", "hello", "-n", namespace, "-o", "json"))
-    return next((c for c in resource.get("status", {}).get("conditions", []) if c["type"] == name), {})
-
-
-def is_true(target: OwnMachine, namespace: str, name: str) -> Callable[[], dict[str, Any] | None]:
-    """Make a probe that gives the condition once it is True."""
-    return lambda: ((found := condition(target, namespace, name)).get("status") == "True" and found) or None
-
-
-def events(target: OwnMachine, namespace: str) -> set[str]:
-    """Give the reasons of the events about `hello`."""
-    found = json.loads(
-        target.kubectl(
-            "get", "events", "-n", namespace, "-o", "json", "--field-selector=involvedObject.kind=CosyVoiceDeployment"
-        )
-    )
-    return {event["reason"] for event in found["items"]}
 
 
 def left_over(target: OwnMachine, namespace: str) -> list[str]:

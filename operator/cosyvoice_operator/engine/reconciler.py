@@ -26,7 +26,7 @@ from cosyvoice_operator.kube.client import KubeClient
 from cosyvoice_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from cosyvoice_operator.kube.events import EventWriter
 from cosyvoice_operator.kube.ownership import owns
-from cosyvoice_operator.kube.resources import COSYVOICE_DEPLOYMENT, JOB, child_resource
+from cosyvoice_operator.kube.resources import COSYVOICE_DEPLOYMENT, JOB, PERSISTENT_VOLUME_CLAIM, child_resource
 from cosyvoice_operator.render import render
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class Reconciler:
             await self._apply_children(owner, plan, pending)
             await self._carry_out_jobs(owner, plan, pending)
             await self._delete_unwanted(key, owner, plan, pending)
-            if pending.count and pending.retry is None and self.busy():
+            if pending.count and pending.retry is None and self.busy() and not _must_be_told(plan):
                 # A hundred resources were applied at once: children of all of them first. By the time this status is written there is
                 # more to say in it, too. The next look writes no child, so it can't come to this again.
                 return Outcome("written", 0.0)
@@ -125,6 +125,8 @@ class Reconciler:
         if not pending.count and tuple(pending.blocked) == self.store.blocked.get(key, ()):
             return plan
         self.store.blocked[key] = tuple(pending.blocked)
+        if _must_be_told(plan):
+            return plan
         after, _ = self._plan(key)
         if (after.children, after.jobs) != (plan.children, plan.jobs):
             pending.look_again(0.0)
@@ -146,7 +148,15 @@ class Reconciler:
     async def _carry_out_jobs(self, owner: Json, plan: Plan, pending: Writes) -> None:
         for action in plan.jobs:
             ref = ObjectRef(JOB.kind, owner["metadata"]["namespace"], action.name)
-            await pending.attempt(ref, self.jobs.carry_out(owner, action, pending))
+            if not (action.wanted and self._is_foreign(owner, plan, action.wanted.claim_name)):
+                await pending.attempt(ref, self.jobs.carry_out(owner, action, pending))
+
+    def _is_foreign(self, owner: Json, plan: Plan, claim: str) -> bool:
+        """Tell whether a claim is one to be made, and isn't ours: no Job may write into the volume of somebody else."""
+        ref = ObjectRef(PERSISTENT_VOLUME_CLAIM.kind, owner["metadata"]["namespace"], claim)
+        entry = self.store.child(ref)
+        ours = entry is not None and is_controlled_by(entry.obj, owner["metadata"]["uid"])
+        return not ours and any(params.ref == ref for params in plan.children)
 
     async def _apply(self, owner: Json, params: ChildParams, pending: Writes) -> None:
         entry = self.store.child(params.ref)
@@ -245,3 +255,8 @@ def _result(pending: Writes, *, invalid: bool) -> str:
     if pending.blocked:
         return "blocked"
     return "written" if pending.count else "unchanged"
+
+
+def _must_be_told(plan: Plan) -> bool:
+    """Why a Job was deleted, and how often, stands in the status of this plan and nowhere else."""
+    return any(action.delete for action in plan.jobs)
