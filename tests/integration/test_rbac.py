@@ -174,6 +174,7 @@ def engines_and_their_claim(cluster: Cluster, namespace: str) -> None:
         lambda: condition(read(cluster, namespace, "foreign"), "Stalled").get("reason") == "NameConflict",
         "the claim in the way is told",
     )
+    assert builds() == {}, "nothing is built into a volume of somebody else"
     create(cluster, resource(namespace, "built", **spec))
     (name,) = eventually(
         lambda: [name for name, job in builds().items() if owned_by(job, "built")], "the build is made"
