@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import re
 import subprocess
 import sys
@@ -145,12 +144,12 @@ def test_a_program_whose_time_is_over_ends_itself_even_if_the_server_hangs(hangi
     assert 1.4 < result["seconds"] < 5
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 def test_a_disk_that_really_fills_up_is_told_and_nothing_is_published(hanging, program, tmp_path):
     server, source = hanging
     small = tmp_path / "small"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", small], check=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("a small file system cannot be mounted here: it takes root")
     try:
         run = program(source, COSYVOICE_CACHE=str(small))
         partly(small)
