@@ -6,6 +6,7 @@ import importlib.util
 import mmap
 import os
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -98,10 +99,14 @@ def quantise(source: Path, target: Path, *, exact: bool) -> None:
         BuildError: Internal, in an image that has no onnx.
     """
     _need_onnx("INT8")
-    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415 - only some images have it
+    import onnx  # noqa: PLC0415 - only some images have it
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
 
+    # Not the path: it would write a file beside the source, which is often on a read-only volume. And what it writes on the
+    # way may be larger than the memory that /tmp is made of.
+    tempfile.tempdir = str(target.parent)
     quantize_dynamic(
-        source,
+        onnx.load(str(source)),
         target,
         weight_type=QuantType.QInt8,
         per_channel=True,

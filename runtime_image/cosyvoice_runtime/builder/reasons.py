@@ -48,7 +48,7 @@ class Rule:
 
 def _rule(reason: Reason, pattern: str, message: str) -> Rule:
     """A rule whose message is a format string over the groups of the pattern."""
-    return Rule(reason, re.compile(pattern), lambda match: message.format(*match.groups(default="?")))
+    return Rule(reason, re.compile(pattern), lambda match: message.format(*match.groups(default="")))
 
 
 # From the most to the least telling: the first rule that matches anywhere wins, since the lines after a cause only repeat it.
@@ -97,7 +97,7 @@ RULES = (
     ),
     _rule(
         Reason.UNSUPPORTED_GPU,
-        r"no kernel image is available for execution on the device|Target GPU SM (\d+) is not supported",
+        r"no kernel image is available for execution on the device|Target GPU SM \d+ is not supported",
         "the libraries of this image have no code for this GPU; use an image that supports it",
     ),
     _rule(
@@ -161,9 +161,9 @@ RULES = (
     ),
     _rule(
         Reason.SHAPE_MISMATCH,
-        r"Attempting to broadcast an axis by a dimension other than 1\. (\d+) by (\d+)|incompatible dimensions for matrix multiplication"
+        r"Attempting to broadcast an axis by a dimension other than 1|incompatible dimensions for matrix multiplication"
         r"|MatMul dimension mismatch",
-        "sizes inside the graph do not fit together ({0} and {1}); write the sizes that belong together into probes.json beside it",
+        "sizes inside the graph do not fit together; write the sizes that belong together into probes.json beside it",
     ),
     _rule(
         Reason.MISSING_FILE,
