@@ -10,7 +10,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format generate lock images perf perf-runtime clean
+.PHONY: help setup demo test check format generate lock images perf perf-runtime gpu-check clean
 
 help: ## Show what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -59,6 +59,9 @@ perf: $(READY) ## Measure the operator with 100 and 1,000 resources (results in 
 
 perf-runtime: $(READY) ## Measure the speech pods (results in perf-out/)
 	@$(BIN)/python -m tests.perf.runtime
+
+gpu-check: ## Check what engine builds need a GPU for; run it where TensorRT is, without .venv
+	@PYTHONPATH=runtime_image $(PYTHON) -m tests.gpu.check
 
 clean: ## Take clusters down and remove all that was made in this folder; builds stay in the cache
 	@if [ -x $(BIN)/devcluster ]; then for name in default demo; do $(BIN)/devcluster down --name $$name; done; fi

@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from cosyvoice_runtime.builder import families, probes, tensorrt
+from cosyvoice_runtime.builder import families, graphs, probes, tensorrt
 from cosyvoice_runtime.builder.families import Plan, Range
 from cosyvoice_runtime.builder.reasons import BuildError, Reason
 from cosyvoice_runtime.builder.request import BuildRequest, Profile
 from cosyvoice_runtime.builder.work import Job
+from tests.gpu import check
 from tests.unit.builder import tensorrt_wheel
 from tests.unit.builder.setting import graph, of_model
 
@@ -133,6 +135,31 @@ def test_a_graph_of_another_revision_is_a_shape_mismatch(inputs: dict[str, tuple
         families.resolve(plan, inputs)
 
     assert caught.value.reason is Reason.SHAPE_MISMATCH
+
+
+@pytest.mark.parametrize("family", check.FAMILIES)
+def test_the_small_models_of_the_gpu_check_have_the_inputs_of_the_real_ones(tmp_path: Path, family: Any) -> None:
+    model = check.models(tmp_path)[family]
+
+    for source, plan in wanted(family).items():
+        if plan.optional:
+            continue
+        inputs = graphs.inputs(model / source)
+        shapes = {one.name: tuple(size if isinstance(size, int) else -1 for size in one.shape) for one in inputs}
+        built = families.resolve(plan, shapes)
+        feeds = probes.feeds(source, tensorrt.known_inputs(inputs, built), {})
+        [[output], _] = graphs.run(model / source, "CPUExecutionProvider", lambda _, feeds=feeds: feeds)
+        assert np.isfinite(output).all()
+        assert 0.1 < np.abs(output).mean() < 0.9
+
+
+def test_the_gpu_check_says_that_it_checked_nothing_where_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    assert check.main() == 2
+    assert "no NVIDIA GPU on this machine, so NOTHING was checked" in capsys.readouterr().err
 
 
 def test_a_plan_is_compared_on_sizes_within_its_ranges() -> None:
