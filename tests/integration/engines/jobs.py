@@ -24,14 +24,14 @@ BUILDS = f"{SIMULATED}/builds:300ms"
 CACHE = {"cache": {"claimName": "cache"}}
 
 
-def node(product: str, gpus: int = 8) -> Json:
+def node(product: str, name: str = "") -> Json:
     """A simulated machine with GPUs of one type."""
     labels = {"nvidia.com/gpu.product": product, "kubernetes.io/arch": "amd64"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": product.lower(), "labels": labels},
-        "status": {"allocatable": {"cpu": "256", "memory": "1Ti", "pods": "250", "nvidia.com/gpu": str(gpus)}},
+        "metadata": {"name": name or product.lower(), "labels": labels},
+        "status": {"allocatable": {"cpu": "256", "memory": "1Ti", "pods": "250", "nvidia.com/gpu": "8"}},
     }
 
 

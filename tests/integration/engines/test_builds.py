@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from cosyvoice_operator.core.gpu import normalise_product
 from devcluster import Cluster
 from tests.cluster import eventually, get, kubectl
 from tests.integration.conftest import StartOperator
@@ -50,6 +53,8 @@ def test_every_gpu_type_gets_one_build_and_a_second_deployment_none(
     assert {pool["engineKey"] for pool in pools} <= keys
     (engine, *_) = engines(cluster, namespace).values()
     assert (engine["seconds"], engine["bytes"]) == (3.5, 1048576)
+    # L4 and L40S, A10 and A10G: one is part of the other's name, and each is built on a node of its own.
+    assert built_on(cluster, namespace) == {engine["key"]: kind for kind, engine in engines(cluster, namespace).items()}
 
     create(cluster, with_engines(namespace, name="second"))
     wait_built(cluster, namespace, len(PRODUCTS), "second")
@@ -205,6 +210,43 @@ def test_a_build_waits_for_its_cache_and_goes_on_when_it_is_there(
     wait_built(cluster, namespace, 1)
     wait_ready(cluster, namespace)
     assert len(jobs.made(namespace)) == 1
+
+
+def test_a_model_is_fetched_once_and_its_engines_are_built_from_what_was_fetched(
+    cluster: Cluster, namespace: str, operator: OperatorProcess, jobs: JobLog
+) -> None:
+    make_cache(cluster, namespace)
+    source = {"huggingFace": {"repo": "FunAudioLLM/Fun-CosyVoice3-0.5B-2512", "revision": "1b1f8ac"}}
+    model = {"family": "CosyVoice3", "source": source}
+    tiers = [{"name": "gpu", "backend": "Triton", "gpu": {"products": ["NVIDIA-L4", "NVIDIA-L40S"]}}]
+    for name in ("hello", "second"):
+        create(cluster, with_engines(namespace, name=name, model=model, tiers=tiers))
+    for name in ("hello", "second"):
+        wait_built(cluster, namespace, 2, name)
+    fetches = [name for name in jobs.made(namespace) if name.startswith("model-")]
+    assert len(fetches) == 1
+    assert len(jobs.made(namespace)) == 3
+    status = read(cluster, namespace)["status"]["model"]
+    assert status["digest"].startswith("sha256:")
+    for job in build_jobs(cluster, namespace).values():
+        request = build_request(job["spec"]["template"])
+        assert request["model"] == {"digest": status["digest"], "path": status["path"], "voice": None}
+    assert operator.metric("builds_total", component="model", outcome="Succeeded") == 1
+
+
+def build_request(pod: dict[str, Any]) -> dict[str, Any]:
+    """What a pod was asked to build."""
+    env = {variable["name"]: variable.get("value", "") for variable in pod["spec"]["containers"][0]["env"]}
+    return dict(json.loads(env["COSYVOICE_BUILD_REQUEST"]))
+
+
+def built_on(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """The GPU type of the node on which each engine was built, by the engine's key."""
+    kinds = {
+        n["metadata"]["name"]: n["metadata"]["labels"]["nvidia.com/gpu.product"] for n in get(cluster, "nodes")["items"]
+    }
+    pods = get(cluster, "pods", "-n", namespace, "-l", "app.kubernetes.io/component=engine")["items"]
+    return {build_request(pod)["key"]: normalise_product(kinds[pod["spec"]["nodeName"]]) for pod in pods}
 
 
 def bind(cluster: Cluster, namespace: str, claim: str) -> None:

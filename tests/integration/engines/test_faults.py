@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import yaml
 
 from devcluster import Cluster
 from tests.cluster import eventually, get, kubectl
@@ -20,6 +22,7 @@ from tests.integration.engines.jobs import (
     engines,
     events,
     make_cache,
+    node,
     owners,
     states,
     wait_built,
@@ -140,6 +143,23 @@ def test_a_build_whose_job_is_deleted_by_hand_is_made_again_and_ends(
     wait_built(cluster, namespace, 1, "second")
     assert jobs.made(namespace) == [name, name]
     assert owners(build_jobs(cluster, namespace)[name]) == {"hello", "second"}
+
+
+def test_a_build_whose_node_goes_away_goes_on_elsewhere(
+    cluster: Cluster, namespace: str, operator: OperatorProcess, jobs: JobLog, tmp_path: Path
+) -> None:
+    product = "NVIDIA-A30"
+    for name in ("hangs-a30", "nvidia-a30"):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(node(product, name)))
+    cluster.start_kwok(tmp_path / "hangs-a30.yaml")
+    create_with_cache(cluster, with_engines(namespace, product))
+    eventually(lambda: states(cluster, namespace) == ["Building"], "it is being built")
+    cluster.start_kwok(tmp_path / "nvidia-a30.yaml")
+    kubectl(cluster, "delete", "node", "hangs-a30")
+    # Kubernetes keeps the pods of a node that isn't there for a minute.
+    wait_built(cluster, namespace, 1, within=150)
+    assert len(jobs.made(namespace)) == 1
+    kubectl(cluster, "delete", "node", "nvidia-a30")
 
 
 def test_what_somebody_else_gave_the_name_of_a_build_is_left_alone(
