@@ -72,7 +72,7 @@ class Settings(BaseSettings):
         description="Image of the Jobs that build engines for ONNX Runtime.",
     )
     image_gpu_builder: str = Field(
-        f"{_REGISTRY}/cosyvoice-builder-gpu:{__version__}",
+        f"{_REGISTRY}/cosyvoice-builder-tensorrt:{__version__}",
         description="Image of the Jobs that build engines for Triton.",
     )
 
