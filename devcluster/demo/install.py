@@ -15,8 +15,6 @@ _SETTINGS = {
     "COSYVOICE_OPERATOR_IMAGE_CPU": "cosyvoice-runtime-cpu",
     "COSYVOICE_OPERATOR_IMAGE_GATEWAY": "cosyvoice-runtime-gateway",
     "COSYVOICE_OPERATOR_IMAGE_TRITON": "cosyvoice-triton-demo",
-    "COSYVOICE_OPERATOR_IMAGE_FETCH": "cosyvoice-fetch",
-    "COSYVOICE_OPERATOR_IMAGE_BUILDER": "cosyvoice-builder",
 }
 
 
@@ -42,7 +40,6 @@ def _with_images(document: dict[str, Any], images: Mapping[str, str]) -> dict[st
     # One replica is enough on one machine, and leaves its CPUs to the speech.
     document["spec"]["replicas"] = 1
     for variable in container["env"]:
-        name = _SETTINGS.get(variable["name"], "")
-        if name in images:
-            variable["value"] = images[name]
+        if variable["name"] in _SETTINGS:
+            variable["value"] = images[_SETTINGS[variable["name"]]]
     return document

@@ -9,7 +9,7 @@ import re
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,9 +72,9 @@ class OwnMachine:
         return f"http://{self.kubectl('get', 'service', '-n', namespace, name, '-o', 'jsonpath={.spec.clusterIP}')}"
 
 
-def give_images(cluster: Cluster, progress: Progress, more: Iterable[str] = ()) -> OwnMachine:
-    """Build the images of this checkout, and those named in ``more``, or take them from the cache; load them into the cluster's node."""
-    built = {name: load_source(name, progress) for name in (*IMAGES, *more)} | {PAUSE: pause_image(progress)}
+def give_images(cluster: Cluster, progress: Progress) -> OwnMachine:
+    """Build the images of this checkout, or take them from the cache, and load them into the cluster's node."""
+    built = {name: load_source(name, progress) for name in IMAGES} | {PAUSE: pause_image(progress)}
     with progress.step("Loading images into the node"):
         for image in built.values():
             cluster.load_image(image.archive)

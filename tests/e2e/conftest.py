@@ -20,7 +20,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="session")
 def target(real_cluster: Cluster) -> OwnMachine:
     """The cluster, with the images of this checkout loaded and the operator installed."""
-    made = give_images(real_cluster, ConsoleProgress(), more=["cosyvoice-builder"])
+    made = give_images(real_cluster, ConsoleProgress())
     install(made)
     return made
 

@@ -41,7 +41,7 @@ class Images:
         gateway: The gateway beside Triton.
         triton: Triton for family Demo.
         fetch: Jobs that fetch models.
-        builder: Jobs that build engines for ONNX Runtime.
+        builder: Jobs that build engines for ONNX Runtime in another precision than that of the graphs.
         gpu_builder: Jobs that build engines for Triton.
     """
 
@@ -307,7 +307,10 @@ def _effective_failover(failover: Failover) -> EffectiveFailover:
 
 def _builder(images: Images, tier: Tier, *, demo: bool) -> str:
     # The voice of family Demo is the same ONNX graph behind either backend.
-    return images.gpu_builder if tier.backend == Backend.TRITON and not demo else images.builder
+    if tier.backend == Backend.TRITON and not demo:
+        return images.gpu_builder
+    # What serves can optimise graphs too, and is on the nodes already; only another precision needs more.
+    return images.cpu if tier.precision in {None, Precision.FP32} else images.builder
 
 
 def _effective_engines(spec: CosyVoiceDeploymentSpec, images: Images) -> EffectiveEngines | None:

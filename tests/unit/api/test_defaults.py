@@ -185,3 +185,24 @@ def test_nothing_is_left_open_in_an_effective_spec() -> None:
     assert spec.engines is not None
     for part in (spec, spec.failover, spec.runtime, spec.engines):
         assert [field.name for field in fields(part) if getattr(part, field.name) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("family", "backend", "precision", "image"),
+    [
+        ("Demo", "ONNXRuntime", None, "cpu"),
+        ("Demo", "ONNXRuntime", "FP32", "cpu"),
+        ("Demo", "ONNXRuntime", "INT8", "builder"),
+        ("Demo", "Triton", None, "cpu"),
+        ("CosyVoice3", "Triton", None, "gpu-builder"),
+        ("CosyVoice3", "ONNXRuntime", "FP16", "builder"),
+    ],
+)
+def test_what_serves_builds_too_unless_that_takes_more(
+    family: str, backend: str, precision: str | None, image: str
+) -> None:
+    tier = {"name": "t", "backend": backend, "gpu": {}, **({"precision": precision} if precision else {})}
+    source = {"embedded": {"voice": "heart"}} if family == "Demo" else {"persistentVolumeClaim": {"claimName": "m"}}
+    spec = CosyVoiceDeploymentSpec.model_validate({"model": {"family": family, "source": source}, "tiers": [tier]})
+    images = Images("cpu", "gateway", "triton", fetch="fetch", builder="builder", gpu_builder="gpu-builder")
+    assert effective(spec, images).tiers[0].builder_image == image
