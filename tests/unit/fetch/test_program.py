@@ -172,7 +172,7 @@ def test_a_mounted_model_is_checked_where_it_is_and_digested_like_a_fetched_one(
 ):
     _, source = served
     fetched, _ = program(source).end()
-    lay(tmp_path / "claim", files | {".cache/huggingface/x.lock": b"", "lost+found/x": b"?"})
+    lay(tmp_path / "claim", files | {".cache/x.lock": b"", "lost+found/x": b"?", "manifest.json": b"{}"})
     claim = {"persistentVolumeClaim": {"claimName": "models", "path": "CosyVoice3"}}
 
     result, _ = program(claim, mounted=str(tmp_path / "claim")).end()
@@ -180,7 +180,7 @@ def test_a_mounted_model_is_checked_where_it_is_and_digested_like_a_fetched_one(
     assert result["outcome"] == "Succeeded"
     assert result["digest"] == fetched["digest"]
     assert (result["path"], result["reused"]) == (str(tmp_path / "claim"), False)
-    assert not (tmp_path / "claim/manifest.json").exists()
+    assert (tmp_path / "claim/manifest.json").read_bytes() == b"{}"
 
 
 @pytest.mark.parametrize("state", ["absent", "empty", "incomplete"])
