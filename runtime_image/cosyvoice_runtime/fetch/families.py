@@ -98,6 +98,36 @@ FAMILIES: Mapping[str, tuple[Need, ...]] = {
 }
 
 
+def _graphs(encoder: float, estimator: float) -> tuple[Need, ...]:
+    return (
+        Need(
+            (
+                {
+                    "llm.onnx": 1.46 * _GB,
+                    "flow_encoder.onnx": encoder,
+                    "flow_estimator.onnx": estimator,
+                    "hift_decoder.onnx": 70 * _MB,
+                },
+            )
+        ),
+        Need(({"hift_f0.onnx": 13 * _MB}, {"hift_f0_f64.onnx": 27 * _MB})),
+    )
+
+
+EXPORTS: Mapping[str, tuple[Need, ...]] = {
+    "CosyVoice3": _graphs(4 * _MB, 1.33 * _GB),
+    "CosyVoice2UNet": _graphs(186 * _MB, 286 * _MB),
+}
+"""Models that were exported whole, for ONNX Runtime alone: what has one of these graphs needs them all, and nothing else."""
+
+
+def _needs(family: str, sizes: Mapping[str, int | None]) -> tuple[Need, ...]:
+    exported = EXPORTS.get(family, ())
+    if any(path in sizes for need in exported for option in need.options for path in option):
+        return exported
+    return FAMILIES[family]
+
+
 def check(family: str, sizes: Mapping[str, int | None], title: str) -> None:
     """Check that nothing is missing.
 
@@ -109,14 +139,13 @@ def check(family: str, sizes: Mapping[str, int | None], title: str) -> None:
     Raises:
         FetchError: Files are missing or empty; the message has their names and usual sizes.
     """
-    needs = FAMILIES.get(family)
-    if needs is None:
+    if family not in FAMILIES:
         raise FetchError(
             Reason.INTERNAL, f"family {family} has no files to fetch; the fetch image knows {', '.join(FAMILIES)}"
         )
     lacking: dict[str, float] = {}
     hints = []
-    for need in needs:
+    for need in _needs(family, sizes):
         if found := need.lacking(sizes):
             lacking |= found
             hints += [need.hint] if need.hint else []

@@ -98,6 +98,15 @@ def test_another_option_will_do():
     families.check("CosyVoice3", sizes, "source")
 
 
+@pytest.mark.parametrize("family", families.EXPORTS)
+def test_a_model_of_graphs_needs_its_graphs_and_no_checkpoints(family):
+    sizes = {path: 1 for need in families.EXPORTS[family] for path in need.options[0]}
+    families.check(family, sizes, "source")
+    del sizes["flow_estimator.onnx"]
+    with pytest.raises(FetchError, match=rf"lacks 1 file of {family}: flow_estimator\.onnx \(about"):
+        families.check(family, sizes, "source")
+
+
 def test_of_two_options_the_one_that_is_nearer_is_told():
     sizes = {name: len(data) for name, data in model("CosyVoice3").items() if name != "llm.pt"}
     with pytest.raises(FetchError, match=r"lacks 1 file of CosyVoice3: llm\.pt \(about 2\.02 GB\)"):
