@@ -147,6 +147,7 @@ class TritonServer:
     http: int = field(default_factory=free_port)
     grpc: int = field(default_factory=free_port)
     metrics: int = field(default_factory=free_port)
+    environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -166,7 +167,7 @@ class TritonServer:
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 contained(self.root, [*image["entrypoint"], *local, *ports]),
-                env={"PATH": "/usr/bin:/bin", **image["env"]},
+                env={"PATH": "/usr/bin:/bin", **image["env"], **self.environment},
                 stdout=output,
                 stderr=output,
             )

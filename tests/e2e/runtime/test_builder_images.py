@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.runtime.conftest import image_root
-from tests.e2e.runtime.processes import contained
-from tests.unit.builder.setting import document
+from tests.e2e.runtime.processes import TritonServer, contained, gateway
+from tests.e2e.runtime.sound import SHORT, assert_speech
+from tests.unit.builder.setting import KEY, Builder, document
 
 # The image has no shell: Python starts what a Job and then an init container would run.
 PROGRAM = """
@@ -65,3 +67,40 @@ def test_the_builder_image_converts(builder_root: Path) -> None:
 
     # It comes as far as the comparison, which is what the conversion of this voice to 7 bits does not survive.
     assert (lost["outcome"], lost["reason"]) == ("Failed", "AccuracyLost")
+
+
+async def test_triton_and_its_gateway_serve_from_one_engine(triton: TritonServer, tmp_path: Path) -> None:
+    builder = Builder(tmp_path)
+    assert builder.run(document(backend="Triton"))[0] == 0
+    mounted = triton.root / "engine"
+    shutil.copytree(builder.engines / KEY, mounted)
+    try:
+        triton.environment["COSYVOICE_ENGINE_DIR"] = "/engine"
+        triton.start()
+        await triton.ready()
+        async with gateway(tmp_path, engine_dir=builder.engines / KEY, **triton.settings) as server:
+            answer = await server.speak(SHORT)
+            status = await server.status()
+    finally:
+        triton.kill()
+        shutil.rmtree(mounted)
+
+    assert_speech(answer.content, SHORT)
+    assert status["engineKey"] == KEY
+
+
+def test_triton_refuses_the_engine_of_another_backend(triton: TritonServer, tmp_path: Path) -> None:
+    builder = Builder(tmp_path)
+    assert builder.run(document(backend="ONNXRuntime"))[0] == 0
+    mounted = triton.root / "engine"
+    shutil.copytree(builder.engines / KEY, mounted)
+    try:
+        triton.environment["COSYVOICE_ENGINE_DIR"] = "/engine"
+        triton.start()
+        assert triton.process is not None
+        assert triton.process.wait(timeout=60) != 0
+    finally:
+        triton.kill()
+        shutil.rmtree(mounted)
+
+    assert "was built for backend ONNXRuntime, but this pod serves Triton" in triton.log.read_text()
