@@ -38,7 +38,13 @@ def compare(graph: str, original: Sequence[Sequence[Array]], built: Sequence[Seq
                     "build it with a higher precision",
                 )
             x, y = (np.asarray(one, np.float64).ravel() for one in (a, b))
-            if np.isfinite(x).all() and not np.isfinite(y).all():
+            if not np.isfinite(x).all():
+                raise BuildError(
+                    Reason.ACCURACY_LOST,
+                    f"output {position} of the source of {graph} has values that are not finite itself; "
+                    "take the model's graph in FP32",
+                )
+            if not np.isfinite(y).all():
                 raise BuildError(
                     Reason.ACCURACY_LOST,
                     f"output {position} of {graph} has values that are not finite; build it with a higher precision",

@@ -36,12 +36,17 @@ CHANNEL = "COSYVOICE_BUILD_CHANNEL"
 """Environment variable with the file descriptor on which a worker tells its progress and what came of it."""
 
 
+STOPPED = 143
+"""Exit status after SIGTERM. A Job tries again then, and doesn't after a failure of ours."""
+
+
 class Interrupted(BaseException):
     """The time is over, or the pod is being deleted. Like KeyboardInterrupt, so that no `except Exception` swallows it."""
 
-    def __init__(self, error: BuildError) -> None:
+    def __init__(self, error: BuildError, status: int = 1) -> None:
         super().__init__(error.message)
         self.error = error
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,8 @@ def interruptible(timeout: float | None) -> Iterator[None]:
                 Reason.INTERNAL,
                 f"stopped by {signal.Signals(number).name}: the pod was deleted or evicted, or the Job is past its deadline; "
                 "the next attempt starts anew",
-            )
+            ),
+            STOPPED,
         )
 
     handlers: dict[int, Callable[[int, FrameType | None], None]] = {

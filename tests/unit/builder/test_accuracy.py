@@ -43,6 +43,11 @@ def test_values_that_are_not_finite_are_never_near(bad: float) -> None:
     assert caught.value.reason is Reason.ACCURACY_LOST
 
 
+def test_a_source_that_is_not_finite_itself_is_told_as_such() -> None:
+    with pytest.raises(BuildError, match="output 0 of the source of a has values that are not finite itself"):
+        compare("a", [[np.array([1.0, np.nan])]], [[np.ones(2)]])
+
+
 def test_another_shape_is_never_near() -> None:
     with pytest.raises(BuildError, match=r"shape \[1, 5\] in place of \[1, 4\]"):
         compare("a", [[np.ones((1, 4))]], [[np.ones((1, 5))]])

@@ -92,6 +92,20 @@ def test_two_builders_of_one_key_make_one_engine(
     assert builder.run(None, "verify", str(builder.engines / KEY))[0] == 0
 
 
+def test_of_builders_that_run_at_once_exactly_one_says_that_it_built(
+    builder: Builder, tmp_path: Path, request_of_model: dict[str, Any]
+) -> None:
+    builders = [builder, *(Builder(tmp_path, f"pod-{number}") for number in range(3))]
+    with contextlib.ExitStack() as stack:
+        for process in [stack.enter_context(one.started(request_of_model)) for one in builders]:
+            process.communicate(timeout=120)
+
+    results = [one.result() for one in builders]
+    assert [result["outcome"] for result in results] == ["Succeeded"] * 4
+    assert sorted(result["reused"] for result in results) == [False, True, True, True]
+    assert builder.names() == [KEY]
+
+
 def test_a_builder_that_is_killed_leaves_no_engine_and_the_next_one_builds_it(
     builder: Builder, tmp_path: Path, request_of_model: dict[str, Any]
 ) -> None:
