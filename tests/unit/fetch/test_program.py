@@ -130,7 +130,8 @@ def test_a_program_that_is_told_to_stop_says_so_and_keeps_what_came(hanging, pro
     partly(cache)
     run.process.terminate()
     result, _ = run.end()
-    assert (run.process.returncode, result["outcome"], result["reason"]) == (1, "Failed", "Internal")
+    assert run.process.returncode > 0  # it ended itself: the signal alone would give -15
+    assert (result["outcome"], result["reason"]) == ("Failed", "Internal")
     assert "the pod was stopped; what has come is kept" in result["message"]
     assert [path.stat().st_size for path in cache.rglob("parts/m.tar")] == [SIZE]
 
@@ -139,7 +140,8 @@ def test_a_program_whose_time_is_over_ends_itself_even_if_the_server_hangs(hangi
     _, source = hanging
     run = program(source, COSYVOICE_TIMEOUT="1.5")
     result, _ = run.end()
-    assert (run.process.returncode, result["reason"]) == (1, "Timeout")
+    assert run.process.returncode > 0
+    assert result["reason"] == "Timeout"
     assert "not done after 1.5 s; what has come is kept" in result["message"]
     assert 1.4 < result["seconds"] < 5
 
