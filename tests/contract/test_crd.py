@@ -65,6 +65,7 @@ FULL_STATUS = CosyVoiceDeploymentStatus(
         message="Fetched.",
         since=SINCE,
         bytes=3_000_000_000,
+        attempt="0123456789abcdef",
     ),
     engines=(
         EngineStatus(
@@ -79,6 +80,7 @@ FULL_STATUS = CosyVoiceDeploymentStatus(
             seconds=3.5,
             bytes=5_000_000_000,
             rebuilds=1,
+            attempt="0123456789abcdef",
         ),
     ),
     effective=EffectiveStatus(

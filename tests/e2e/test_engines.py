@@ -71,6 +71,21 @@ def test_a_job_builds_the_engine_and_pods_serve_from_it(target: OwnMachine, name
     assert json.loads(job["metadata"]["annotations"]["tts.cosyvoice.io/result"])["accuracy"], "it was compared"
 
 
+def test_triton_serves_from_an_engine(target: OwnMachine, namespace: str, speech: Apply) -> None:
+    gpu = {
+        "name": "gpu",
+        "backend": "Triton",
+        "gpu": {"products": [target.product]},
+        "executionProvider": "CPU",
+        "resources": {"requests": {"cpu": "250m", "memory": "768Mi"}, "limits": {"cpu": "1", "memory": "1536Mi"}},
+    }
+    speech(tiers=[gpu], engines={"cache": {"size": "1Gi"}, "timeout": "5m"})
+    eventually(is_true(target, namespace, "Ready"), "Ready, on Triton", within=180)
+    (engine,) = status(target, namespace)["engines"]
+    said = said_by_the_gateway(target, namespace)
+    assert (said["backend"], said["engineKey"]) == ("Triton", engine["key"])
+
+
 def test_a_second_resource_on_the_same_cache_builds_nothing(
     target: OwnMachine, namespace: str, speech: Apply, cache: str
 ) -> None:

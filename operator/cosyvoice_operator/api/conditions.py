@@ -92,6 +92,8 @@ class Reason(StrEnum):
     """Each is in the cache, and was checked."""
     FETCHING_MODEL = "FetchingModel"
     """The model's files are on their way into the cache."""
+    UNKNOWN_GPU = "UnknownGpu"
+    """Nothing tells what a GPU type can do, so no engine can be built for it; the message says how to tell it."""
     BUILDING_ENGINES = "BuildingEngines"
     """Engines are being built, or wait for their turn; lower tiers serve meanwhile."""
 

@@ -110,7 +110,7 @@ class EngineStatus(Model):
 
     key: str
     """Names it in the cache: everything that it depends on, digested."""
-    backend: str
+    backend: str | None = None
     """Backend that it is for."""
     gpu_type: str | None = None
     """GPU type that it is for; absent on CPU."""
@@ -131,6 +131,8 @@ class EngineStatus(Model):
     """Size in bytes."""
     rebuilds: int | None = None
     """How often it was built anew because pods found it damaged."""
+    attempt: str | None = None
+    """Digest of the image, resources and timeout that this resource last had it tried with."""
 
 
 class ModelStatus(Model):
@@ -152,6 +154,8 @@ class ModelStatus(Model):
     """When the state began."""
     bytes: Annotated[int, Field(json_schema_extra={"format": "int64"})] | None = None
     """Size of its files in bytes."""
+    attempt: str | None = None
+    """Digest of the image, resources and timeout that this resource last had it fetched with."""
 
 
 class EffectiveTierStatus(Model):

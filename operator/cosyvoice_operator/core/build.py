@@ -17,7 +17,7 @@ from cosyvoice_operator.core.children import (
     ServiceAccountParams,
     ServiceParams,
 )
-from cosyvoice_operator.core.engine_jobs import claim
+from cosyvoice_operator.core.engine_jobs import ARCH_LABEL, claim
 from cosyvoice_operator.core.failover import Allocation, Assignment
 from cosyvoice_operator.core.model import Json
 from cosyvoice_operator.core.naming import (
@@ -118,7 +118,7 @@ def _deployment(
         # An engine for CPUs is for one architecture; that of a GPU type is part of where its pods may run.
         node_selector={
             **(spec.scheduling.node_selector or {}),
-            **({"kubernetes.io/arch": engine.arch} if engine and not pool.gpu_type else {}),
+            **({ARCH_LABEL: engine.arch} if engine and not pool.gpu_type else {}),
         },
         tolerations=tolerations(spec.scheduling, pool.tier.gpu.resource if pool.tier.gpu else None),
         priority_class=spec.scheduling.priority_class_name,
@@ -126,6 +126,7 @@ def _deployment(
         load_timeout=spec.runtime.load_timeout,
         drain_timeout=spec.runtime.drain_timeout,
         engine=engine,
+        hold=view.engine.stale,
     )
 
 

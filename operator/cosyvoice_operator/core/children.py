@@ -194,6 +194,7 @@ class DeploymentParams(ChildParams):
         load_timeout: Budget of the startup probe.
         drain_timeout: Longest time that running streams get to finish.
         engine: The engine that they run; None for the model as it is in the image.
+        hold: The pod template of the Deployment that exists stays as it is: image, settings and engine change together.
     """
 
     kind = "Deployment"
@@ -213,3 +214,4 @@ class DeploymentParams(ChildParams):
     load_timeout: timedelta
     drain_timeout: timedelta
     engine: EngineMount | None = None
+    hold: bool = False

@@ -23,6 +23,8 @@ from cosyvoice_operator.core.naming import (
 )
 from cosyvoice_operator.core.tolerations import tolerations
 
+ARCH_LABEL = "kubernetes.io/arch"
+
 CACHE, MODEL = "/cache", "/model"
 """Where Jobs find the cache, and a model that isn't in it."""
 
@@ -116,6 +118,7 @@ def build_job(  # noqa: PLR0913, PLR0917 - the facts of one build
         model=mount,
         terms=terms,
         gpu=tier.gpu.resource if tier.gpu else None,
+        arch=None if target.gpu_type else target.arch,
     )
 
 
@@ -126,7 +129,7 @@ def cleanup_job(owner: Owner, spec: EffectiveSpec, engines: EffectiveEngines, ke
         owner,
         spec,
         engines,
-        name=cleanup_job_name(key),
+        name=cleanup_job_name(key, claim_name(owner.name, engines)),
         labels=labels,
         image=spec.tiers[-1].builder_image,
         args=("remove", key),
@@ -178,6 +181,7 @@ def _job(  # noqa: PLR0913 - parameters by name, each from another part of the s
     model: MountParams | None = None,
     terms: tuple[Mapping[str, object], ...] = (),
     gpu: str | None = None,
+    arch: str | None = None,
     selector: Mapping[str, str] | None = None,
     shared: bool = True,
 ) -> JobParams:
@@ -196,7 +200,8 @@ def _job(  # noqa: PLR0913 - parameters by name, each from another part of the s
         # The Job outlives the resource that made it where others need it too, so it can't have an identity of that one's.
         service_account="default",
         terms=terms,
-        node_selector=spec.scheduling.node_selector or {},
+        # Terms of a GPU type tell its architecture; an engine for CPUs must be built on its own, too.
+        node_selector={**(spec.scheduling.node_selector or {}), **({ARCH_LABEL: arch} if arch else {})},
         tolerations=tolerations(spec.scheduling, gpu),
         priority_class=None,
         pull_secrets=spec.runtime.image_pull_secrets,

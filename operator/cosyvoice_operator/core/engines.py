@@ -6,23 +6,24 @@ serve, or it keeps the engine that its pods already run.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from cosyvoice_operator.api.conditions import Reason
 from cosyvoice_operator.api.defaults import EffectiveEngines, EffectiveSpec
 from cosyvoice_operator.api.status import CosyVoiceDeploymentStatus, EngineStatus
 from cosyvoice_operator.core.children import EngineMount, JobParams, Owner
 from cosyvoice_operator.core.clock import format_precise_time, parse_time
-from cosyvoice_operator.core.engine_jobs import build_job, claim_name, cleanup_job
+from cosyvoice_operator.core.engine_jobs import ARCH_LABEL, build_job, claim_name, cleanup_job
 from cosyvoice_operator.core.engine_key import EngineFields, Target
 from cosyvoice_operator.core.engine_model import ModelFacts, find_model
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import NodeFacts, type_facts
-from cosyvoice_operator.core.jobs import JobFacts, JobState, attend, read_jobs
+from cosyvoice_operator.core.jobs import JobFacts, JobState, attend, fingerprint, read_jobs, worth_another_try
 from cosyvoice_operator.core.model import JobAction, Json, PlanConfig, ProbeTarget, Snapshot
-from cosyvoice_operator.core.naming import ENGINE_LABEL, cleanup_job_name, engine_job_name
+from cosyvoice_operator.core.naming import ENGINE_LABEL, cache_claim_name, cleanup_job_name, engine_job_name
 from cosyvoice_operator.core.pods import PodFacts, parse_pod
 from cosyvoice_operator.core.pools import Pool
 
@@ -35,7 +36,9 @@ VERIFY = "verify"
 UNUSED, NO_NODE = "Unused", "NoNode"
 """States of an engine beside those of its Job: nobody needs it any more; no node is there that it could be built on."""
 
-_ARCH_LABEL = "kubernetes.io/arch"
+_MOUNTS_WITHIN = timedelta(minutes=1)
+"""After this a mount that fails is no matter of a volume that another node has not seen the change of yet."""
+
 _DEFAULT_ARCH = "amd64"
 
 
@@ -46,10 +49,14 @@ class PoolEngine:
     Attributes:
         mount: The engine that its pods are to run; None for the model as it is in the image.
         waiting: Why it can't serve yet; empty when it can.
+        stale: Its pods run on with what they have, template and all, until the engine that they should run is there.
+        unbuildable: It waits for a person to tell what its GPU type is; nothing goes on.
     """
 
     mount: EngineMount | None = None
     waiting: str = ""
+    stale: bool = False
+    unbuildable: bool = False
 
 
 AS_IT_IS = PoolEngine()
@@ -67,6 +74,7 @@ class EnginePlan:
         jobs: What is to be done with Jobs.
         cleanups: Jobs of this resource alone, that remove engines from the cache.
         problem: Why nothing goes on until a person acts; None while it does.
+        unbuildable: Pools that wait for a person to tell what their GPU type is, each with what to do.
         next_look: When time alone may change this.
         probes: Pods of Jobs to ask how far they are: those that this resource owns first, so that each is asked for one of them.
     """
@@ -77,18 +85,30 @@ class EnginePlan:
     jobs: tuple[JobAction, ...] = ()
     cleanups: tuple[JobParams, ...] = ()
     problem: Blocked | None = None
+    unbuildable: Mapping[str, str] = field(default_factory=dict)
     next_look: datetime | None = None
     probes: tuple[ProbeTarget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """Where an engine stands, and how often it was built anew."""
+    """Where an engine stands, how often it was built anew, and with what this resource last had it tried."""
 
     state: str
     reason: str
     message: str
     rebuilds: int = 0
+    attempt: str | None = None
+
+
+@dataclass(slots=True)
+class _Others:
+    """Engines that are not needed, or not any more: what is told of them and done about them."""
+
+    statuses: list[EngineStatus] = field(default_factory=list)
+    actions: list[JobAction] = field(default_factory=list)
+    cleanups: list[JobParams] = field(default_factory=list)
+    looks: list[datetime] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,30 +158,31 @@ class _Planner:
         self.now = now
         self.jobs = read_jobs(snapshot)
         self.deployments = {c["metadata"]["name"]: c for c in snapshot.children if c["kind"] == "Deployment"}
+        self.claim = claim_name(self.owner.name, spec.engines) if spec.engines else ""
+        self.tried = previous.model.attempt if previous.model else None
 
     def plan(self) -> EnginePlan:
         engines = self.spec.engines
         if engines is None:
             mine = (name for name, facts in self.jobs.items() if self.owner.uid in facts.owners)
             return EnginePlan(jobs=tuple(JobAction(name, None) for name in mine))
-        model = find_model(self.owner, self.spec, engines, self.jobs, self.snapshot, self.config)
+        model = find_model(self.owner, self.spec, engines, self.jobs, self.snapshot, self.config, self.tried)
         needed = {pool.name: self._needed(pool, engines, model) for pool in self.pools}
         built = {engine.fields.key: engine for engine in needed.values() if engine}
-        pools = {pool.name: self._pool(pool, engines, model, needed[pool.name]) for pool in self.pools}
-        claim = claim_name(self.owner.name, engines)
-        mounts = (choice.mount for choice in pools.values() if choice.mount and choice.mount.claim_name == claim)
-        kept = {*built, *(mount.key for mount in mounts)}
-        unused, given_up, cleanups, looks = self._unused(engines, kept, model)
-        actions = (model.job, *(engine.action for engine in built.values()), *given_up)
+        # While it isn't known what the model is, it isn't known either which engines it needs no more.
+        others = self._others(engines, {*built}, model) if model.digest is not None else _Others()
+        actions = (model.job, *(engine.action for engine in built.values()), *others.actions)
+        pools = {pool.name: self._pool(pool, model, needed[pool.name]) for pool in self.pools}
         failed = next((e.status for e in built.values() if e.status.state == JobState.FAILED), None)
         return EnginePlan(
             pools=pools,
-            statuses=(*(engine.status for engine in built.values()), *unused),
+            statuses=(*(engine.status for engine in built.values()), *others.statuses),
             model=model,
             jobs=tuple(action for action in actions if action),
-            cleanups=cleanups,
+            cleanups=tuple(others.cleanups),
             problem=_problem(model, failed),
-            next_look=min(looks, default=None),
+            unbuildable={name: choice.waiting for name, choice in pools.items() if choice.unbuildable},
+            next_look=min(others.looks, default=None),
             probes=self._probes(),
         )
 
@@ -176,8 +197,7 @@ class _Planner:
         family, tier = self.spec.model.family.value, pool.tier
         precision = tier.precision.value if tier.precision else None
         fields = EngineFields(model.digest, family, tier.backend.value, tier.builder_image, precision, target)
-        name = engine_job_name(fields.key, claim_name(self.owner.name, engines))
-        facts = self.jobs.get(name)
+        facts = self.jobs.get(engine_job_name(fields.key, self.claim))
         wanted = build_job(self.owner, self.spec, engines, tier, fields, model.path, pool.terms)
         # Nothing can be built for a type that has no node; an engine that was built stays until it has been unused for long.
         if facts is None and pool.supply is not None and not pool.supply.nodes:
@@ -188,47 +208,49 @@ class _Planner:
 
     def _standing(self, wanted: JobParams, key: str, facts: JobFacts | None) -> tuple[_Standing, JobAction]:
         """Say where an engine stands, and what is to be done about its Job."""
-        action = attend(wanted.name, wanted, facts, self.snapshot, self.config)
+        action, again = attend(wanted, facts, self.snapshot, self.config), JobAction(wanted.name, wanted, delete=True)
         before = self.previous.get(key)
-        rebuilds = (before.rebuilds or 0) if before else 0
+        rebuilds, tried = ((before.rebuilds or 0), before.attempt) if before else (0, None)
         if facts is None:
             message = f"Job {wanted.name} is being made."
-            return _Standing(JobState.QUEUED, "WaitingForTurn", message, rebuilds), action
+            return _Standing(JobState.QUEUED, "WaitingForTurn", message, rebuilds, fingerprint(wanted)), action
+        if worth_another_try(wanted, facts, tried):
+            message = f"{facts.message} What it was made from has been changed since, so it runs again."
+            return _Standing(JobState.QUEUED, "Changed", message, rebuilds, fingerprint(wanted)), again
+        if self._is_removed(key):
+            message = "It was being removed from the cache as unused when it was needed again; it is built anew."
+            return _Standing(JobState.QUEUED, "Removed", message, rebuilds, tried), again
         damaged = self._damaged(key, facts)
         if not damaged:
             # What was built anew and serves is as good as any other.
             rebuilds = 0 if self._serves(key, facts) else rebuilds
-            return _Standing(facts.state, facts.reason, facts.message, rebuilds), action
+            return _Standing(facts.state, facts.reason, facts.message, rebuilds, tried), action
         if rebuilds:
             message = f"{damaged} It was built anew once already: look at the volume of the cache."
-            return _Standing(JobState.FAILED, "CorruptEngine", message, rebuilds), action
-        again = JobAction(wanted.name, wanted, delete=True)
-        return _Standing(JobState.QUEUED, "CorruptEngine", f"{damaged} It is built once more.", 1), again
+            return _Standing(JobState.FAILED, "CorruptEngine", message, rebuilds, tried), action
+        return _Standing(JobState.QUEUED, "CorruptEngine", f"{damaged} It is built once more.", 1, tried), again
 
     def _target(self, pool: Pool) -> Target | None:
         provider = pool.tier.execution_provider.value
         if pool.gpu_type is None:
-            return Target(_cpu_arch(self.spec, self.snapshot.nodes), provider)
+            return Target(_cpu_arch(self.spec, self.snapshot.nodes, self.deployments), provider)
         facts = type_facts(self.snapshot.nodes, pool.gpu_type, pool.resource)
         if facts.compute_capability is None:
             return None
         arch = facts.arch or _DEFAULT_ARCH
         return Target(arch, provider, pool.gpu_type, facts.compute_capability, facts.memory_mib)
 
-    def _pool(self, pool: Pool, engines: EffectiveEngines, model: ModelFacts, engine: _Engine | None) -> PoolEngine:
+    def _pool(self, pool: Pool, model: ModelFacts, engine: _Engine | None) -> PoolEngine:
         deployment = self.deployments.get(pool.name)
-        target = self._target(pool)
         if engine and engine.ready:
-            return PoolEngine(
-                EngineMount(engine.fields.key, claim_name(self.owner.name, engines), engine.fields.target.arch)
-            )
+            return PoolEngine(EngineMount(engine.fields.key, self.claim, engine.fields.target.arch))
         if deployment is not None:
-            # It serves on from what its pods run now.
-            return PoolEngine(_mounted(deployment, target.arch if target else _DEFAULT_ARCH))
-        if target is None:
+            return PoolEngine(_mounted(deployment), stale=True)
+        if self._target(pool) is None:
             return PoolEngine(
+                unbuildable=True,
                 waiting=f"Nothing tells the compute capability of GPU type {pool.gpu_type}, so no engine can be built for it. "
-                "`cosyvoice-operator gpus` shows what is known; tell the rest in the operator's settings."
+                "`cosyvoice-operator gpus` shows what is known; tell the rest in the operator's settings.",
             )
         if engine is None:
             return PoolEngine(waiting=f"The engine waits for the model ({model.state}): {model.message}")
@@ -251,15 +273,19 @@ class _Planner:
             seconds=result.get("seconds"),
             bytes=result.get("bytes"),
             rebuilds=standing.rebuilds or None,
+            attempt=standing.attempt,
         )
 
     def _damaged(self, key: str, facts: JobFacts) -> str:
         """Say which pod found an engine damaged, if that was after the engine was built."""
         for pod in self._pods(key):
             waiting = pod.waiting
-            found = waiting and waiting.container == VERIFY and "CorruptEngine" in waiting.last_words
-            if found and waiting and facts.completed and (waiting.ended is None or waiting.ended > facts.completed):
+            if waiting is None or waiting.container != VERIFY or facts.completed is None:
+                continue
+            if "CorruptEngine" in waiting.last_words and (waiting.ended is None or waiting.ended > facts.completed):
                 return f"Pod {pod.name} found engine {key} damaged."
+            if "subPath" in waiting.message and self.now - facts.completed > _MOUNTS_WITHIN:
+                return f"Pod {pod.name} did not find engine {key} in claim {self.claim}."
         return ""
 
     def _serves(self, key: str, facts: JobFacts) -> bool:
@@ -270,62 +296,82 @@ class _Planner:
         labelled = (pod for pod in self.snapshot.pods if (pod["metadata"].get("labels") or {}).get(ENGINE_LABEL) == key)
         return map(parse_pod, labelled)
 
-    def _unused(
-        self, engines: EffectiveEngines, kept: set[str], model: ModelFacts
-    ) -> tuple[tuple[EngineStatus, ...], tuple[JobAction, ...], tuple[JobParams, ...], list[datetime]]:
-        """Find what this resource has a Job of and doesn't need: keep it for a while, then remove it from the cache."""
-        statuses, actions, cleanups, looks = [], [], [], []
+    def _others(self, engines: EffectiveEngines, built: set[str], model: ModelFacts) -> _Others:
+        """Find what this resource has a Job of and doesn't need any more: kept for a while, then removed from the cache."""
+        others, in_use = _Others(), self._in_use()
         for name, facts in sorted(self.jobs.items()):
-            key, ours = facts.key, name == engine_job_name(facts.key, claim_name(self.owner.name, engines))
-            if self.owner.uid not in facts.owners or (ours and key in kept) or (model.job and name == model.job.name):
+            needed = name == engine_job_name(facts.key, self.claim) and facts.key in built
+            if self.owner.uid not in facts.owners or needed or (model.job and name == model.job.name):
                 continue
-            before = self.previous.get(key)
-            if not ours or before is None or facts.state is not JobState.SUCCEEDED or len(facts.owners) > 1:
-                actions.append(
+            if name != engine_job_name(facts.key, self.claim) or facts.state is not JobState.SUCCEEDED:
+                others.actions.append(
                     JobAction(name, None)
-                )  # another's, a fetch, in another cache, or nothing that lies in this one
-                continue
-            since = before.since if before.state == UNUSED and before.since else format_precise_time(self.now)
-            until = parse_time(since) + engines.keep_unused
-            statuses.append(_put_away(before, since, until))
-            if self.now < until:
-                looks.append(until)
-            elif self._removed(key):
-                actions.append(JobAction(name, None))
+                )  # a fetch, in another cache, or nothing that lies in this one
+            elif facts.key in in_use:
+                others.statuses.append(
+                    self._put_by(facts, JobState.SUCCEEDED, "InUse", "Pods run it until they are replaced.")
+                )
+            elif len(facts.owners) > 1:
+                others.actions.append(JobAction(name, None))
             else:
-                cleanups.append(cleanup_job(self.owner, self.spec, engines, key))
-        return tuple(statuses), tuple(actions), tuple(cleanups), looks
+                self._put_away(engines, facts, others)
+        return others
 
-    def _removed(self, key: str) -> bool:
+    def _put_away(self, engines: EffectiveEngines, facts: JobFacts, others: _Others) -> None:
+        before = self.previous.get(facts.key)
+        since = before.since if before and before.state == UNUSED and before.since else format_precise_time(self.now)
+        until = parse_time(since) + engines.keep_unused
+        message = (
+            f"No pool has needed it since {since}; it is kept until {format_precise_time(until)} (engines.keepUnused)."
+        )
+        others.statuses.append(self._put_by(facts, UNUSED, UNUSED, message))
+        if self.now < until:
+            others.looks.append(until)
+        elif self._is_removed(facts.key):
+            others.actions.append(JobAction(facts.name, None))
+        else:
+            others.cleanups.append(cleanup_job(self.owner, self.spec, engines, facts.key))
+
+    def _put_by(self, facts: JobFacts, state: str, reason: str, message: str) -> EngineStatus:
+        before = self.previous.get(facts.key) or EngineStatus(key=facts.key, state="", job=facts.name)
+        since = before.since if before.state == state else format_precise_time(self.now)
+        return before.model_copy(update={"state": state, "reason": reason, "message": message, "since": since})
+
+    def _in_use(self) -> set[str]:
+        """Keys that pods run, or would run when they are made again."""
+        labels = (pod["metadata"].get("labels") or {} for pod in self.snapshot.pods)
+        mounts = map(_mounted, self.deployments.values())
+        return {each[ENGINE_LABEL] for each in labels if ENGINE_LABEL in each} | {
+            mount.key for mount in mounts if mount
+        }
+
+    def _is_removed(self, key: str) -> bool:
         """Whether the Job that removes an engine has ended. One that failed isn't repeated: what it leaves is found by the next build."""
-        name = cleanup_job_name(key)
+        name = cleanup_job_name(key, self.claim)
         jobs = (c for c in self.snapshot.children if c["kind"] == "Job" and c["metadata"]["name"] == name)
         conditions = (c for job in jobs for c in (job.get("status") or {}).get("conditions") or ())
         return any(c["type"] in {"Complete", "Failed"} and c.get("status") == "True" for c in conditions)
 
 
-def claims_in_use(children: Iterable[Json]) -> frozenset[str]:
-    """Name the claims that Deployments mount engines from."""
-    return frozenset(_claim(child) for child in children if child["kind"] == "Deployment") - {""}
+def claims_in_use(snapshot: Snapshot) -> frozenset[str]:
+    """Name the claims that engines are mounted from, by Deployments or by pods of an older version of them."""
+    mounted = {_claim(child) for child in snapshot.children if child["kind"] == "Deployment"}
+    if any(ENGINE_LABEL in (pod["metadata"].get("labels") or {}) for pod in snapshot.pods):
+        mounted.add(cache_claim_name(snapshot.owner["metadata"]["name"]))
+    return frozenset(mounted - {""})
 
 
-def _mounted(deployment: Json, arch: str) -> EngineMount | None:
-    """Read which engine a Deployment's pods run, and from which claim: the spec may name another by now."""
-    key = (deployment["spec"]["template"]["metadata"].get("labels") or {}).get(ENGINE_LABEL)
-    claim = _claim(deployment)
+def _mounted(deployment: Json) -> EngineMount | None:
+    """Read which engine a Deployment's pods run, from which claim and where: the spec may say something else by now."""
+    template = deployment["spec"]["template"]
+    key, claim = (template["metadata"].get("labels") or {}).get(ENGINE_LABEL), _claim(deployment)
+    arch = (template["spec"].get("nodeSelector") or {}).get(ARCH_LABEL, _DEFAULT_ARCH)
     return EngineMount(key, claim, arch) if key and claim else None
 
 
 def _claim(deployment: Json) -> str:
     volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
     return next((v["persistentVolumeClaim"]["claimName"] for v in volumes if v["name"] == ENGINE_VOLUME), "")
-
-
-def _put_away(engine: EngineStatus, since: str, until: datetime) -> EngineStatus:
-    message = (
-        f"No pool has needed it since {since}; it is kept until {format_precise_time(until)} (engines.keepUnused)."
-    )
-    return engine.model_copy(update={"state": UNUSED, "reason": UNUSED, "message": message, "since": since})
 
 
 def _problem(model: ModelFacts, failed: EngineStatus | None) -> Blocked | None:
@@ -337,8 +383,11 @@ def _problem(model: ModelFacts, failed: EngineStatus | None) -> Blocked | None:
     return None
 
 
-def _cpu_arch(spec: EffectiveSpec, nodes: Iterable[NodeFacts]) -> str:
-    """Choose the one architecture that CPU pods run on: an engine is for one."""
-    chosen = (spec.scheduling.node_selector or {}).get(_ARCH_LABEL)
-    found = {node.arch for node in nodes if node.arch}
-    return chosen or (_DEFAULT_ARCH if _DEFAULT_ARCH in found or not found else min(found))
+def _cpu_arch(spec: EffectiveSpec, nodes: Iterable[NodeFacts], deployments: Mapping[str, Json]) -> str:
+    """Choose the one architecture that CPU pods run on: an engine is for one, and a node that joins must not change it."""
+    chosen = (spec.scheduling.node_selector or {}).get(ARCH_LABEL)
+    selectors = (d["spec"]["template"]["spec"].get("nodeSelector") or {} for d in deployments.values() if _mounted(d))
+    kept = next((selector[ARCH_LABEL] for selector in selectors if ARCH_LABEL in selector), None)
+    counts = Counter(node.arch for node in nodes if node.arch and node.ready and node.schedulable)
+    most = max(sorted(counts), key=lambda arch: (counts[arch], arch == _DEFAULT_ARCH), default=_DEFAULT_ARCH)
+    return chosen or kept or most

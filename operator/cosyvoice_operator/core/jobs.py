@@ -14,6 +14,7 @@ from typing import TypeGuard
 
 from cosyvoice_operator.core.children import JobParams
 from cosyvoice_operator.core.clock import parse_time
+from cosyvoice_operator.core.engine_key import digest
 from cosyvoice_operator.core.model import (
     BuildTicket,
     JobAction,
@@ -23,7 +24,13 @@ from cosyvoice_operator.core.model import (
     ProgressReport,
     Snapshot,
 )
-from cosyvoice_operator.core.naming import ENGINE_LABEL, JOB_NAME_LABEL, RESULT_ANNOTATION
+from cosyvoice_operator.core.naming import (
+    ATTEMPT_ANNOTATION,
+    ENGINE_LABEL,
+    JOB_NAME_LABEL,
+    KUEUE_LABEL,
+    RESULT_ANNOTATION,
+)
 from cosyvoice_operator.core.pods import PodFacts, parse_pod
 
 CONTAINER = "work"
@@ -67,6 +74,9 @@ class JobFacts:
         ended: It succeeded or failed for good.
         completed: When it succeeded; None before.
         probe: Whom to ask how far it is; None while nobody can tell.
+        attempt: Fingerprint of what it was made from.
+        queued_elsewhere: Kueue starts and suspends it.
+        pod_at_work: A pod of it has not ended, as far as is known.
     """
 
     name: str
@@ -82,6 +92,9 @@ class JobFacts:
     ended: bool
     completed: datetime | None = None
     probe: ProbeTarget | None = None
+    attempt: str | None = None
+    queued_elsewhere: bool = False
+    pod_at_work: bool = False
 
 
 def read_jobs(snapshot: Snapshot) -> dict[str, JobFacts]:
@@ -107,6 +120,7 @@ def read_job(job: Json, pods: Sequence[Json], progress: Mapping[str, ProgressRep
         state, reason, message = JobState.SUCCEEDED, "Complete", f"Job {meta['name']} has finished."
     elif "Failed" in conditions:
         state, (reason, message) = JobState.FAILED, _failure(meta["name"], conditions["Failed"], result, newest_first)
+        message = f"{message.rstrip('.')}. To try again once that is done: `kubectl delete job {meta['name']}`."
     elif suspended:
         state, reason, message = JobState.QUEUED, "WaitingForTurn", f"Job {meta['name']} waits for its turn."
     else:
@@ -127,6 +141,9 @@ def read_job(job: Json, pods: Sequence[Json], progress: Mapping[str, ProgressRep
         ended=bool(conditions),
         completed=parse_time(conditions["Complete"]["lastTransitionTime"]) if "Complete" in conditions else None,
         probe=probe,
+        attempt=(meta.get("annotations") or {}).get(ATTEMPT_ANNOTATION),
+        queued_elsewhere=KUEUE_LABEL in (meta.get("labels") or {}),
+        pod_at_work=any((pod.get("status") or {}).get("phase") in {"Pending", "Running"} for pod in pods),
     )
 
 
@@ -171,7 +188,11 @@ def _works(pod: PodFacts | None) -> TypeGuard[PodFacts]:
 
 def _progress(name: str, pod: PodFacts | None, progress: Mapping[str, ProgressReport]) -> tuple[JobState, str, str]:
     if pod is None:
-        return JobState.RUNNING, "PodStarting", f"Job {name} has been started; its pod is on its way."
+        message = (
+            f"Job {name} has been started; its pod is on its way. If none appears, a quota or an admission rule refuses it: see "
+            f"`kubectl describe job {name}`."
+        )
+        return JobState.RUNNING, "PodStarting", message
     if pod.pending:
         text = (pod.unschedulable or "").split(" preemption:", maxsplit=1)[0]
         if "persistentvolumeclaim" in text.lower():
@@ -187,9 +208,10 @@ def _progress(name: str, pod: PodFacts | None, progress: Mapping[str, ProgressRe
 
 
 def _failure(name: str, condition: Mapping[str, str], result: Json | None, pods: Iterable[Json]) -> tuple[str, str]:
-    if result and result.get("outcome") == "Failed":
+    late = condition.get("reason") == "DeadlineExceeded"
+    if result and result.get("outcome") == "Failed" and not (late and result.get("reason") == "Internal"):
         return str(result.get("reason") or "Internal"), f"{result.get('message') or 'no message'} (Job {name})"
-    if condition.get("reason") == "DeadlineExceeded":
+    if late:
         return (
             "Timeout",
             f"Job {name} did not finish in time. Raise engines.timeout, or look at `kubectl logs job/{name}`.",
@@ -210,23 +232,58 @@ def _terminated(pod: Json) -> Json:
 
 
 def _load(text: str | None) -> Json | None:
-    """Read a result. What isn't one (a message of the kernel, a part of a log) is none."""
+    """Read a result. What isn't one (a message of the kernel, a part of a log) is none, and a figure that isn't one is left out."""
     try:
         loaded = json.loads(text) if text else None
     except ValueError:
         return None
-    return loaded if isinstance(loaded, dict) and loaded.get("outcome") in {"Succeeded", "Failed"} else None
+    if not isinstance(loaded, dict) or loaded.get("outcome") not in {"Succeeded", "Failed"}:
+        return None
+    return {key: value for key, value in loaded.items() if isinstance(value, _FIELDS.get(key, object))}
 
 
-def attend(name: str, wanted: JobParams, facts: JobFacts | None, snapshot: Snapshot, config: PlanConfig) -> JobAction:
+_FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    "seconds": (int, float),
+    "bytes": int,
+    "digest": str,
+    "path": str,
+    "reason": str,
+    "message": str,
+}
+
+
+def fingerprint(wanted: JobParams) -> str:
+    """Digest what a Job is made from beside what its name tells: with more memory or time, or another image, it may end otherwise."""
+    seconds = wanted.timeout.total_seconds()
+    return digest({"image": wanted.image, "resources": wanted.resources, "timeout": seconds})
+
+
+def worth_another_try(wanted: JobParams, facts: JobFacts, tried: str | None) -> bool:
+    """Tell whether a Job that failed is to be made anew since it would be made from something else now.
+
+    Args:
+        wanted: What it would be made from.
+        facts: The Job.
+        tried: Fingerprint of what this resource last had it tried with. Each resource that shares the Job tries its own once.
+    """
+    return facts.state is JobState.FAILED and fingerprint(wanted) not in {facts.attempt, tried}
+
+
+def attend(wanted: JobParams, facts: JobFacts | None, snapshot: Snapshot, config: PlanConfig) -> JobAction:
     """Say what is to be done about a Job that this resource needs."""
     namespace = snapshot.owner["metadata"]["namespace"]
+    if facts is None:
+        return JobAction(wanted.name, wanted)
+    held = facts.suspended and not facts.queued_elsewhere
     limits = {"cluster": config.builds, "per_namespace": config.builds_per_namespace}
-    return JobAction(
-        name,
-        wanted,
-        start=facts is not None and facts.suspended and may_start(name, namespace, snapshot.builds, **limits),
-        result=json.dumps(facts.result, separators=(",", ":"))
-        if facts and facts.ended and not facts.recorded and facts.result
-        else None,
-    )
+    start = held and may_start(wanted.name, namespace, snapshot.builds, **limits)
+    return JobAction(wanted.name, wanted, start, _to_note(facts))
+
+
+def _to_note(facts: JobFacts) -> str | None:
+    """Give the result to keep on the Job: what its program said, or what became of it where it could say nothing."""
+    if facts.recorded or not facts.ended:
+        return None
+    died = {"version": 1, "outcome": "Failed", "reason": facts.reason, "message": facts.message}
+    result = facts.result or (died if facts.state is JobState.FAILED else None)
+    return json.dumps(result, separators=(",", ":")) if result else None

@@ -21,6 +21,10 @@ MODEL_LABEL = f"{GROUP}/model"
 """On Jobs that fetch a model, and on their pods."""
 RESULT_ANNOTATION = f"{GROUP}/result"
 """On Jobs that have ended: what the program in them said last."""
+ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
+"""On Jobs: digest of what they were made from beside what their name tells."""
+KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""On Jobs that Kueue starts and suspends."""
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 """Written by Kubernetes on the pods of a Job."""
 
@@ -70,9 +74,9 @@ def model_job_name(source: str, claim: str) -> str:
     return f"model-{source}-{_short(claim)}"
 
 
-def cleanup_job_name(key: str) -> str:
-    """Name the Job that removes an engine from the cache."""
-    return f"engine-cleanup-{key}"
+def cleanup_job_name(key: str, claim: str) -> str:
+    """Name the Job that removes an engine from a cache."""
+    return f"engine-cleanup-{key}-{_short(claim)}"
 
 
 def cache_claim_name(owner: str) -> str:

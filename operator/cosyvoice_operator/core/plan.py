@@ -131,12 +131,15 @@ def _prepared(
         }
     )
     cache = claim(owner_of(snapshot.owner), spec.engines) if spec.engines else None
+    children = () if spec.paused else (*((cache,) if cache else ()), *engines.cleanups)
     return replace(
         plan,
-        children=(*((cache,) if cache else ()), *engines.cleanups),
+        children=children,
+        # What serves stays; a Job that has removed an engine has nothing more to do.
+        keep=frozenset(ref for ref in plan.keep if spec.paused or ref.kind != "Job"),
         status=status.to_json(),
         events=transitions(previous, status),
-        jobs=engines.jobs,
+        jobs=() if spec.paused else engines.jobs,
         probes=engines.probes,
         requeue_after=(engines.next_look - now).total_seconds() if engines.next_look else None,
     )
@@ -246,7 +249,7 @@ def _retired_outcome(pool: RetiredPool, pods_per_unit: int) -> PoolOutcome:
 def _kept(snapshot: Snapshot, retired: Sequence[RetiredPool], outcome: Outcome) -> frozenset[ObjectRef]:
     if outcome.spec.paused:
         return frozenset(_ref(child) for child in snapshot.children)
-    used = claims_in_use(snapshot.children)
+    used = claims_in_use(snapshot)
     caches = {ref for ref in map(_ref, snapshot.children) if ref.kind == "PersistentVolumeClaim" and ref.name in used}
     serving = sum(pool.ready_units for pool in outcome.pools if pool.status.reason != "Retiring")
     # A renamed tier must not take its pods away before the new ones are ready.

@@ -166,6 +166,7 @@ def model_status(
         message=facts.message or None,
         since=since,
         bytes=facts.bytes,
+        attempt=facts.attempt,
     )
 
 
@@ -195,6 +196,8 @@ def judge_engines(engines: EnginePlan) -> Iterable[Judgement]:
             f"{first.state}: {first.message}"
         )
         return (Judgement(ConditionType.ENGINES_READY, "False", Reason.BUILDING_ENGINES, message),)
+    for message in engines.unbuildable.values():
+        return (Judgement(ConditionType.ENGINES_READY, "False", Reason.UNKNOWN_GPU, message),)
     message = f"All {len(needed)} engine(s) are built."
     return (Judgement(ConditionType.ENGINES_READY, "True", Reason.ALL_ENGINES_READY, message),)
 
@@ -244,7 +247,7 @@ def _reconciling(outcome: Outcome, *, stalled: bool) -> Judgement:
 def _work(outcome: Outcome) -> Iterator[tuple[ConditionStatus, Reason, str]]:
     """Name what goes on, the most telling first."""
     for pool in outcome.pools:
-        if pool.status.state == PoolState.WAITING_FOR_ENGINE:
+        if pool.status.state == PoolState.WAITING_FOR_ENGINE and pool.status.name not in outcome.engines.unbuildable:
             yield "True", Reason.BUILDING_ENGINES, pool.status.message or ""
     for pool in outcome.pools:
         if pool.short and not pool.failed_over and outcome.ready_units < outcome.units:

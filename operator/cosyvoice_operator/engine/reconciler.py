@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from cosyvoice_operator.core.children import ChildParams, ObjectRef
+from cosyvoice_operator.core.children import ChildParams, DeploymentParams, JobParams, ObjectRef
 from cosyvoice_operator.core.diff import needs_apply, status_differs, status_patch
 from cosyvoice_operator.core.errors import Invalid
 from cosyvoice_operator.core.model import Json, Plan, PlanConfig, ProbeTarget
@@ -175,6 +175,12 @@ class Reconciler:
 
     async def _update(self, params: ChildParams, entry: Entry, pending: Writes) -> None:
         body, version = render(params), entry.version
+        if isinstance(params, JobParams):
+            # A Job can't be changed; one of ours that exists does what it was made for.
+            self.store.settle(params.ref, params, version)
+            return
+        if isinstance(params, DeploymentParams) and params.hold:
+            body["spec"]["template"] = entry.obj["spec"]["template"]
         if needs_apply(body, entry.obj, MANAGER) or not owns(body, entry.obj, MANAGER):
             try:
                 answer = await self.client.apply(child_resource(params.kind), body, entry.uid)

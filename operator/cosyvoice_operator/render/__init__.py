@@ -20,6 +20,7 @@ from cosyvoice_operator.core.children import (
     ServiceAccountParams,
     ServiceParams,
 )
+from cosyvoice_operator.core.jobs import fingerprint
 from cosyvoice_operator.core.naming import GROUP, REVISION_LABEL
 
 _TEMPLATES: dict[type[ChildParams], str] = {
@@ -65,4 +66,5 @@ def _template(name: str) -> Callable[..., str]:
     )
     # Every value is written as JSON, which is YAML: no quoting rule is left to a template.
     environment.filters["seconds"] = lambda span: int(span.total_seconds())
+    environment.filters["attempt"] = fingerprint
     return environment.get_template(name).render

@@ -29,16 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status: 0, 1, or 143 when it was stopped."""
     options = _parser().parse_args(arguments)
     logs.configure("info")
-    started, status = time.monotonic(), 1
+    started = time.monotonic()
     termination_message = Path(os.environ.get(TERMINATION_MESSAGE) or DEFAULT_TERMINATION_MESSAGE)
     try:
         outcome: Result = options.run(options, Surroundings.read())
     except frame.Interrupted as interrupted:
-        outcome, status = Result.failed(None, interrupted.error, 0.0), interrupted.status
+        outcome = Result.failed(None, interrupted.error, 0.0, interrupted.status)
     except (BuildError, OSError) as error:
         outcome = Result.failed(None, from_exception(error, options.command), 0.0)
     result.report(replace(outcome, seconds=time.monotonic() - started), termination_message)
-    return 0 if outcome.succeeded else status
+    return 0 if outcome.succeeded else outcome.status
 
 
 def _parser() -> argparse.ArgumentParser:

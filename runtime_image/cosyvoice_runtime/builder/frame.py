@@ -81,7 +81,7 @@ def build(request: BuildRequest, surroundings: Surroundings, command: Command) -
             if found is None:
                 found, reused = _build_anew(request, cache, command, progress)
     except Interrupted as interrupted:
-        return Result.failed(request.key, interrupted.error, time.monotonic() - started)
+        return Result.failed(request.key, interrupted.error, time.monotonic() - started, interrupted.status)
     except Exception as error:  # noqa: BLE001 - every failure has a reason of the closed list
         failure = reasons.from_exception(error, progress.document()["phase"])
         return Result.failed(request.key, failure, time.monotonic() - started)

@@ -31,7 +31,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Result:
-    """Success or failure of one build or verification; `size` is bytes, `seconds` what it took."""
+    """Success or failure of one build or verification: `size` in bytes, `seconds` that it took, exit `status` of a failed one."""
 
     key: str | None
     reason: Reason | None = None
@@ -41,11 +41,12 @@ class Result:
     reused: bool = False
     versions: dict[str, str] = field(default_factory=dict)
     accuracy: Sequence[Accuracy] = ()
+    status: int = 1
 
     @classmethod
-    def failed(cls, key: str | None, error: BuildError, seconds: float) -> Result:
+    def failed(cls, key: str | None, error: BuildError, seconds: float, status: int = 1) -> Result:
         """The result of a build that failed."""
-        return cls(key, error.reason, error.message, seconds)
+        return cls(key, error.reason, error.message, seconds, status=status)
 
     @property
     def succeeded(self) -> bool:

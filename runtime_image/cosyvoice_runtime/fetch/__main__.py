@@ -19,7 +19,16 @@ from types import FrameType
 from cosyvoice_runtime import logs
 from cosyvoice_runtime.fetch import result
 from cosyvoice_runtime.fetch.cache import ModelCache
-from cosyvoice_runtime.fetch.errors import FetchError, Interrupted, Reason, disk_error, without_secrets
+from cosyvoice_runtime.fetch.errors import (
+    AGAIN,
+    FAILED,
+    STOPPED,
+    FetchError,
+    Interrupted,
+    Reason,
+    disk_error,
+    without_secrets,
+)
 from cosyvoice_runtime.fetch.fetching import Fetcher
 from cosyvoice_runtime.fetch.progress import Progress
 from cosyvoice_runtime.fetch.request import REQUEST, FetchRequest
@@ -29,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Fetch one model; gives the exit status, 0 or 1."""
+    """Fetch one model; gives the exit status: 0, or one of :mod:`errors`."""
     _parser().parse_args()
     logs.configure("info")
     for name in ("httpx2", "httpcore2", "urllib3", "botocore", "filelock"):
@@ -37,14 +46,14 @@ def main() -> int:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     _trust()
     os.umask(0o022)
-    started = time.monotonic()
+    started, status = time.monotonic(), FAILED
     try:
         with _interruptible(_timeout()):
             outcome = _run()
     except Interrupted as interrupted:
-        outcome = Result.failed(interrupted.error)
+        outcome, status = Result.failed(interrupted.error), interrupted.status
     except FetchError as error:
-        outcome = Result.failed(error)
+        outcome, status = Result.failed(error), AGAIN if error.reason is Reason.NETWORK else FAILED
     except OSError as error:
         outcome = Result.failed(disk_error(error, Path(error.filename or "the cache")))
     except Exception as error:  # noqa: BLE001 - a result is owed, whatever happens
@@ -52,7 +61,7 @@ def main() -> int:
         outcome = Result.failed(FetchError(Reason.INTERNAL, f"{type(error).__name__}; the log has the place"))
     outcome = replace(outcome, seconds=time.monotonic() - started, message=without_secrets(outcome.message, os.environ))
     result.report(outcome, Path(os.environ.get("COSYVOICE_TERMINATION_MESSAGE") or "/dev/termination-log"))
-    return 0 if outcome.succeeded else 1
+    return 0 if outcome.succeeded else status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,12 +107,14 @@ def _interruptible(timeout: float | None) -> Iterator[None]:
                 Reason.TIMEOUT,
                 f"not done after {timeout:g} s; what has come is kept, and the next try goes on there. Raise engines.timeout if "
                 "the connection is slow",
-            )
+            ),
+            AGAIN,
         )
 
     def deleted(_number: int, _frame: FrameType | None) -> None:
         raise Interrupted(
-            FetchError(Reason.INTERNAL, "the pod was stopped; what has come is kept, and the next try goes on there")
+            FetchError(Reason.INTERNAL, "the pod was stopped; what has come is kept, and the next try goes on there"),
+            STOPPED,
         )
 
     signal.signal(signal.SIGALRM, over)

@@ -38,12 +38,17 @@ class FetchError(Exception):
         self.transient = transient
 
 
+FAILED, AGAIN, STOPPED = 1, 75, 143
+"""Exit statuses. A Job gives up after the first; after the others (what may pass, and SIGTERM) it tries again, and the fetch goes on."""
+
+
 class Interrupted(BaseException):
     """The time is over, or the pod is being deleted. Like KeyboardInterrupt, so that no `except Exception` swallows it."""
 
-    def __init__(self, error: FetchError) -> None:
+    def __init__(self, error: FetchError, status: int) -> None:
         super().__init__(error.message)
         self.error = error
+        self.status = status
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}

@@ -34,8 +34,7 @@ def start_operator(start_operator: StartOperator) -> StartOperator:
     """Starts operators whose builds end well, and of which as many as a test needs may run at once, unless it says otherwise."""
 
     def start(*, kubeconfig: Path | None = None, **settings: object) -> OperatorProcess:
-        images = {f"image_{name}": BUILDS for name in ("fetch", "builder", "gpu_builder")}
-        chosen = images | {"builds": 100, "builds_per_namespace": 100} | settings
+        chosen = {"image_fetch": BUILDS, "builds": 100, "builds_per_namespace": 100} | settings
         return start_operator(kubeconfig=kubeconfig, **chosen)
 
     return start

@@ -21,7 +21,7 @@ PRODUCTS = (
 
 SIMULATED = "127.0.0.1:9/simulated"
 BUILDS = f"{SIMULATED}/builds:300ms"
-CACHE = {"cache": {"claimName": "cache"}}
+ENGINES = {"cache": {"claimName": "cache"}, "builderImage": BUILDS}
 
 
 def node(product: str, name: str = "") -> Json:
@@ -43,7 +43,7 @@ def on_gpus(*products: str) -> Json:
 def with_engines(namespace: str, *products: str, name: str = "hello", engines: Json | None = None, **spec: Any) -> Json:
     """A resource that is served from engines on these GPU types, or on all that there are."""
     tiers = spec.pop("tiers", None) or [on_gpus(*products)]
-    return resource(namespace, name, tiers=tiers, engines=CACHE | (engines or {}), **spec)
+    return resource(namespace, name, tiers=tiers, engines=ENGINES | (engines or {}), **spec)
 
 
 def make_cache(cluster: Cluster, namespace: str, name: str = "cache") -> None:

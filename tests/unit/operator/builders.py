@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cosyvoice_operator.api.defaults import Images
+from cosyvoice_operator.core.children import DeploymentParams
 from cosyvoice_operator.core.clock import format_time
 from cosyvoice_operator.core.errors import Blocked
 from cosyvoice_operator.core.gpu import parse_node
@@ -175,6 +176,9 @@ class World:
         made = make_plan(self.snapshot(), CONFIG, self.now)
         for child in made.children:
             built = render(child)
+            known = self.children.get((built["kind"], built["metadata"]["name"]))
+            if known and isinstance(child, DeploymentParams) and child.hold:
+                built["spec"]["template"] = known["spec"]["template"]
             if built["kind"] == "Deployment":
                 count = built["spec"]["replicas"]
                 built["metadata"]["generation"] = 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cosyvoice_operator.core.model import Plan, ProgressReport
-from cosyvoice_operator.core.naming import ENGINE_LABEL
+from cosyvoice_operator.core.naming import ATTEMPT_ANNOTATION, ENGINE_LABEL, KUEUE_LABEL, cleanup_job_name
 from tests.unit.operator.builders import (
     GPU_THEN_CPU,
     L4,
@@ -355,3 +355,221 @@ def test_triton_gets_its_engine_too() -> None:
     containers = template(made, "hello-gpu-l4")["spec"]["initContainers"]
     assert [container["name"] for container in containers] == ["verify", "triton"]
     assert {"name": "COSYVOICE_ENGINE_DIR", "value": "/engine"} in containers[1]["env"]
+
+
+def machine(name: str, arch: str) -> dict[str, Any]:
+    """Make a node without GPUs."""
+    made = node(name)
+    made["metadata"]["labels"] = {"kubernetes.io/arch": arch}
+    return made
+
+
+class TestWhatIsNotNeededAnyMore:
+    def test_a_replaced_engine_is_kept_while_pods_run_it_and_removed_when_it_has_been_unused_for_long(self) -> None:
+        made = world(CPU, keepUnused="1h")
+        made.plan()
+        build(made)
+        old = engine(made)
+        made.pods = [running("hello-cpu", "c0", ready=made.now)]
+        made.pods[0]["metadata"]["labels"][ENGINE_LABEL] = old["key"]
+        made.owner["spec"]["runtime"] = {"image": "cpu:2"}
+        made.owner["spec"]["engines"]["builderImage"] = "builder:2"
+        made.plan(SECOND)
+        made.plan(SECOND)
+        new = next(e for e in made.owner["status"]["engines"] if e["key"] != old["key"])
+        made.finish(new["job"])
+        made.plan(SECOND)
+        entry = next(e for e in made.owner["status"]["engines"] if e["key"] == old["key"])
+        assert (entry["state"], entry["reason"]) == ("Ready", "InUse")
+        made.pods = []
+        made.plan(SECOND)
+        plan = made.plan(timedelta(hours=1))
+        assert [child.args for child in plan.children if child.kind == "Job"] == [("remove", old["key"])]  # type: ignore[attr-defined]
+
+    def test_the_engine_of_a_tier_that_serves_on_is_never_removed(self) -> None:
+        made = world({**ON_L4, "gpu": {}}, CPU, keepUnused="1h")
+        made.plan()
+        build(made, "L4")
+        key = engine(made, "L4")["key"]
+        made.pods = [running("hello-gpu-l4", f"g{n}", ready=made.now) for n in range(2)]
+        for pod in made.pods:
+            pod["metadata"]["labels"][ENGINE_LABEL] = key
+        made.owner["spec"]["tiers"] = [CPU]
+        plan = made.plan(timedelta(hours=2))
+        plan = made.plan(timedelta(hours=2))
+        assert [child for child in plan.children if child.kind == "Job"] == []
+
+    def test_caches_of_two_resources_are_cleaned_by_two_jobs(self) -> None:
+        assert cleanup_job_name("0123", "a-engines") != cleanup_job_name("0123", "b-engines")
+
+    def test_nothing_is_put_away_while_it_is_not_known_what_the_model_is(self) -> None:
+        spec = resource(tiers=[{"name": "gpu", "backend": "Triton", "gpu": {}}])
+        spec["spec"]["model"] = {"family": "CosyVoice3", "source": {"persistentVolumeClaim": {"claimName": "m"}}}
+        spec["spec"]["engines"] = {**ENGINES, "keepUnused": "0s"}
+        made = World(spec, nodes=[L4])
+        plan = made.plan()
+        fetch = plan.jobs[0].name
+        made.finish(fetch, digest="sha256:" + "ab" * 32)
+        made.plan(SECOND)
+        made.plan(SECOND)
+        made.finish(engine(made, "L4")["job"])
+        made.plan(SECOND)
+        del made.jobs[fetch]
+        plan = made.plan(SECOND)
+        assert [child for child in plan.children if child.kind == "Job"] == []
+
+
+class TestFailures:
+    def failed(self, **result: Any) -> World:
+        made = world(CPU, resources={"limits": {"memory": "2Gi"}})
+        made.plan()
+        made.plan(SECOND)
+        made.finish(engine(made)["job"], outcome="Failed", **result)
+        made.plan(SECOND)
+        assert engine(made)["state"] == "Failed"
+        return made
+
+    def test_what_the_message_asks_for_leads_to_another_try_and_only_one(self) -> None:
+        made = self.failed(reason="OutOfMemory", message="Raise engines.resources.limits.memory.")
+        made.owner["spec"]["engines"]["resources"] = {"limits": {"memory": "8Gi"}}
+        assert [action.delete for action in made.plan(SECOND).jobs] == [True]
+        made.job_pods = []
+        made.plan(SECOND)
+        made.plan(SECOND)
+        made.finish(engine(made)["job"], outcome="Failed", reason="OutOfMemory", message="Still.")
+        assert [action.delete for action in made.plan(SECOND).jobs] == [False]
+        assert engine(made)["state"] == "Failed"
+
+    def test_two_resources_that_share_a_job_try_their_own_settings_once_each(self) -> None:
+        made = self.failed(reason="Timeout", message="Raise engines.timeout.")
+        name = engine(made)["job"]
+        made.jobs[name]["metadata"]["annotations"][ATTEMPT_ANNOTATION] = "that of another resource"
+        assert [action.delete for action in made.plan(SECOND).jobs] == [False], "this one has had its try"
+
+    def test_the_way_out_is_named(self) -> None:
+        made = self.failed(reason="MissingFile", message="campplus.onnx is not there.")
+        assert f"kubectl delete job {engine(made)['job']}" in made.condition("Stalled")["message"]
+
+    def test_what_a_job_died_of_is_kept_when_its_pods_are_gone(self) -> None:
+        made = world(CPU)
+        made.plan()
+        made.plan(SECOND)
+        name = engine(made)["job"]
+        made.finish(name, outcome="Failed")
+        made.job_pods = [job_pod(name, {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})]
+        made.plan(SECOND)
+        made.job_pods = []
+        made.plan(SECOND)
+        assert engine(made)["reason"] == "OutOfMemory"
+
+    @pytest.mark.parametrize("figures", [{"seconds": "long"}, {"bytes": 1.5}, {"seconds": None}])
+    def test_a_result_with_figures_that_are_none_stops_nothing(self, figures: dict[str, Any]) -> None:
+        made = world(CPU)
+        made.plan()
+        made.plan(SECOND)
+        made.finish(engine(made)["job"], **figures)
+        made.plan(SECOND)
+        assert engine(made)["state"] == "Ready"
+        assert not figures.keys() & engine(made).keys()
+
+    def test_an_engine_that_is_not_there_is_built_anew(self) -> None:
+        made = world(CPU)
+        made.plan()
+        build(made)
+        missing = 'failed to create subPath directory for volumeMount "engine" of container "verify"'
+        pod = stuck("hello-cpu", "c0", "")
+        waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": missing}}
+        pod["status"]["initContainerStatuses"] = [
+            {"name": "verify", "image": "cpu:1", "restartCount": 0, "state": waiting}
+        ]
+        pod["status"]["containerStatuses"] = []
+        pod["metadata"]["labels"][ENGINE_LABEL] = engine(made)["key"]
+        made.pods = [pod]
+        assert [action.delete for action in made.plan(SECOND).jobs] == [False], "a volume takes a moment"
+        assert [action.delete for action in made.plan(timedelta(minutes=2)).jobs] == [True]
+
+    def test_a_job_that_ended_before_its_pod_is_heard_of_is_not_fetched_again(self) -> None:
+        spec = resource(tiers=[{"name": "gpu", "backend": "Triton", "gpu": {}}])
+        spec["spec"]["model"] = {"family": "CosyVoice3", "source": {"persistentVolumeClaim": {"claimName": "m"}}}
+        made = World(spec, nodes=[L4])
+        name = made.plan().jobs[0].name
+        made.finish(name)
+        made.job_pods = [job_pod(name, {"running": {"startedAt": "2026-01-01T12:00:00Z"}})]
+        made.job_pods[0]["status"]["phase"] = "Running"
+        assert [action.delete for action in made.plan(SECOND).jobs] == [False]
+        made.job_pods = []
+        assert [action.delete for action in made.plan(SECOND).jobs] == [True]
+
+
+class TestArchitectures:
+    def test_an_engine_for_cpus_is_built_where_it_runs(self) -> None:
+        made = world(CPU)
+        made.nodes = [machine("r0", "arm64"), machine("r1", "arm64"), machine("a0", "amd64")]
+        wanted = made.plan().jobs[0].wanted
+        assert wanted is not None
+        assert wanted.node_selector == {"kubernetes.io/arch": "arm64"}
+
+    def test_nodes_that_join_change_neither_the_engine_nor_where_pods_run(self) -> None:
+        made = world(CPU)
+        made.nodes = [machine("r0", "arm64")]
+        made.plan()
+        build(made)
+        before = template(made, "hello-cpu")
+        made.nodes += [machine(f"a{n}", "amd64") for n in range(3)]
+        made.plan(SECOND)
+        assert template(made, "hello-cpu") == before
+        assert len(made.owner["status"]["engines"]) == 1
+
+
+class TestRollouts:
+    def test_image_settings_and_engine_of_a_pool_change_together(self) -> None:
+        made = world(CPU)
+        made.plan()
+        build(made)
+        before = template(made, "hello-cpu")
+        made.owner["spec"]["engines"]["builderImage"] = "builder:2"
+        made.owner["spec"]["runtime"] = {"image": "cpu:2"}
+        made.owner["spec"]["replicas"] = 3
+        made.plan(SECOND)
+        assert template(made, "hello-cpu") == before
+        assert made.replicas() == {"hello-cpu": 3}, "the number of pods follows at once"
+        made.plan(SECOND)
+        made.finish(next(e["job"] for e in made.owner["status"]["engines"] if e["state"] != "Ready"))
+        made.plan(SECOND)
+        assert template(made, "hello-cpu")["spec"]["containers"][0]["image"] == "cpu:2"
+
+    def test_a_claim_stays_as_long_as_pods_of_any_version_read_from_it(self) -> None:
+        made = world(CPU, cache={"size": "1Gi"})
+        made.plan()
+        build(made)
+        made.pods = [running("hello-cpu", "c0", ready=made.now)]
+        made.pods[0]["metadata"]["labels"][ENGINE_LABEL] = engine(made)["key"]
+        del made.owner["spec"]["engines"]
+        made.plan(SECOND)
+        assert "hello-engines" in {ref.name for ref in made.plan(SECOND).keep}
+        made.pods = []
+        assert "hello-engines" not in {ref.name for ref in made.plan(SECOND).keep}
+
+
+def test_a_job_that_kueue_queues_is_left_to_it() -> None:
+    made = world(CPU)
+    made.plan()
+    made.jobs[engine(made)["job"]]["metadata"]["labels"][KUEUE_LABEL] = "team"
+    assert [action.start for action in made.plan(SECOND).jobs] == [False]
+
+
+def test_a_paused_resource_of_any_family_makes_nothing() -> None:
+    spec = resource(tiers=[{"name": "gpu", "backend": "Triton", "gpu": {}}], paused=True)
+    spec["spec"]["model"] = {"family": "CosyVoice3", "source": {"persistentVolumeClaim": {"claimName": "m"}}}
+    plan = World(spec, nodes=[L4]).plan()
+    assert (plan.jobs, plan.children) == ((), ())
+
+
+def test_waiting_for_a_node_is_not_counted_as_building() -> None:
+    made = world(CPU)
+    made.plan()
+    job = made.jobs[engine(made)["job"]]["spec"]
+    assert "activeDeadlineSeconds" not in job
+    assert job["template"]["spec"]["activeDeadlineSeconds"] > 3600
+    rules = [rule.get("onExitCodes", {}).get("values") for rule in job["podFailurePolicy"]["rules"]]
+    assert rules.index([143]) < rules.index([1]), "a pod that was stopped is tried again"
