@@ -173,6 +173,8 @@ def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
 def frozen_worker(builder: Builder, process: subprocess.Popen[str]) -> psutil.Process:
     """The process that builds, stopped while its directory exists and nothing is complete."""
     until(lambda: any(".tmp-" in name for name in builder.names()))
-    [worker] = until(lambda: children(process.pid))
+    # Between fork and exec a child is a copy of its parent, which waits for it: stopped there, neither would go on.
+    ours = psutil.Process(process.pid).cmdline()
+    [worker] = until(lambda: [child for child in children(process.pid) if child.cmdline() not in ([], ours)])
     worker.suspend()
     return worker
