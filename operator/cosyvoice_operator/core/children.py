@@ -123,7 +123,7 @@ class JobParams(ChildParams):
         model: The model's own volume, mounted at ``/model``; None when it is in the cache.
         service_account: Identity of the pod.
         terms: ``nodeSelectorTerms`` of the nodes that will do; empty for any.
-        node_selector, tolerations, priority_class, pull_secrets: As those of the runtime pods.
+        node_selector, tolerations, pull_secrets: As those of the runtime pods.
         timeout: How long it may take.
         shared: Whether several resources may need it, and it waits for its turn.
     """
@@ -140,7 +140,6 @@ class JobParams(ChildParams):
     terms: tuple[Mapping[str, object], ...]
     node_selector: Mapping[str, str]
     tolerations: tuple[Mapping[str, object], ...]
-    priority_class: str | None
     pull_secrets: tuple[str, ...]
     timeout: timedelta
     shared: bool = True

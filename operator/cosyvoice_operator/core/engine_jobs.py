@@ -203,7 +203,6 @@ def _job(  # noqa: PLR0913 - parameters by name, each from another part of the s
         # Terms of a GPU type tell its architecture; an engine for CPUs must be built on its own, too.
         node_selector={**(spec.scheduling.node_selector or {}), **({ARCH_LABEL: arch} if arch else {})},
         tolerations=tolerations(spec.scheduling, gpu),
-        priority_class=None,
         pull_secrets=spec.runtime.image_pull_secrets,
         timeout=engines.timeout,
         shared=shared,

@@ -304,9 +304,8 @@ class _Planner:
             if self.owner.uid not in facts.owners or needed or (model.job and name == model.job.name):
                 continue
             if name != engine_job_name(facts.key, self.claim) or facts.state is not JobState.SUCCEEDED:
-                others.actions.append(
-                    JobAction(name, None)
-                )  # a fetch, in another cache, or nothing that lies in this one
+                # A fetch, in another cache, or nothing that lies in this one.
+                others.actions.append(JobAction(name, None))
             elif facts.key in in_use:
                 others.statuses.append(
                     self._put_by(facts, JobState.SUCCEEDED, "InUse", "Pods run it until they are replaced.")

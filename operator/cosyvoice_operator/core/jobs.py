@@ -148,28 +148,47 @@ def read_job(job: Json, pods: Sequence[Json], progress: Mapping[str, ProgressRep
 
 
 def may_start(name: str, namespace: str, tickets: Iterable[BuildTicket], *, cluster: int, per_namespace: int) -> bool:
-    """Tell whether a Job that is held may run now: the oldest first, within both limits.
+    """Tell whether a Job that is held may run now; see :func:`turns`.
 
     The answer depends on all Jobs together, and each resource asks for its own: they agree, because they look at the same order.
     """
+    chosen = turns(sorted(tickets, key=age), (), cluster, per_namespace)
+    return any((turn.namespace, turn.name) == (namespace, name) for turn in chosen)
+
+
+def turns(
+    tickets: Sequence[BuildTicket], starting: Iterable[tuple[str, str]], cluster: int, per_namespace: int
+) -> list[BuildTicket]:
+    """Give the builds that wait and may start now: the oldest first, within both limits.
+
+    Args:
+        tickets: All builds that have not ended, the oldest first.
+        starting: Those that are being started: they count as running.
+        cluster: Builds that may run at once.
+        per_namespace: The same for one namespace.
+    """
+    begun = set(starting)
     running: dict[str, int] = {}
-    waiting: list[tuple[datetime, str, str]] = []
-    for ticket in tickets:
-        if ticket.running:
-            running[ticket.namespace] = running.get(ticket.namespace, 0) + 1
+    waiting = []
+    for known in tickets:
+        if known.running or (known.namespace, known.name) in begun:
+            running[known.namespace] = running.get(known.namespace, 0) + 1
         else:
-            waiting.append((ticket.created, ticket.namespace, ticket.name))
+            waiting.append(known)
     free = cluster - sum(running.values())
-    for _, where, who in sorted(waiting):
-        if free <= 0:
-            return False
-        if running.get(where, 0) >= per_namespace:
-            continue  # its namespace has used up its share; the next one's turn comes first
-        if (where, who) == (namespace, name):
-            return True
-        running[where] = running.get(where, 0) + 1
-        free -= 1
-    return False
+    chosen: list[BuildTicket] = []
+    for known in waiting:
+        if len(chosen) >= free:
+            break
+        if running.get(known.namespace, 0) < per_namespace:
+            running[known.namespace] = running.get(known.namespace, 0) + 1
+            chosen.append(known)
+    return chosen
+
+
+def age(known: BuildTicket) -> tuple[datetime, str, str]:
+    """Give the place of a build in the order of turns; the name decides between those of one second."""
+    return known.created, known.namespace, known.name
 
 
 def ticket(job: Json) -> BuildTicket | None:

@@ -196,7 +196,8 @@ def judge_engines(engines: EnginePlan) -> Iterable[Judgement]:
             f"{first.state}: {first.message}"
         )
         return (Judgement(ConditionType.ENGINES_READY, "False", Reason.BUILDING_ENGINES, message),)
-    for message in engines.unbuildable.values():
+    if engines.unbuildable:
+        message = next(iter(engines.unbuildable.values()))
         return (Judgement(ConditionType.ENGINES_READY, "False", Reason.UNKNOWN_GPU, message),)
     message = f"All {len(needed)} engine(s) are built."
     return (Judgement(ConditionType.ENGINES_READY, "True", Reason.ALL_ENGINES_READY, message),)

@@ -6,10 +6,7 @@ when a build makes room it is the next in turn that are looked at, not all that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-
-from cosyvoice_operator.core.jobs import ticket
+from cosyvoice_operator.core.jobs import age, ticket, turns
 from cosyvoice_operator.core.model import BuildTicket, Json
 from cosyvoice_operator.core.naming import ENGINE_LABEL, JOB_NAME_LABEL, MODEL_LABEL
 
@@ -88,7 +85,7 @@ class Builds:
         """All builds that have not ended and that somebody wants started, the oldest first."""
         if self._ordered is None:
             wanted = (known for known in self._tickets.values() if known.running or self._is_wanted(known))
-            self._ordered = tuple(sorted(wanted, key=_order))
+            self._ordered = tuple(sorted(wanted, key=age))
         return self._ordered
 
     def count(self, *, running: bool) -> int:
@@ -139,40 +136,6 @@ class Builds:
 
     def _owners(self, namespace: str, name: str) -> frozenset[Place]:
         return _owners(self._jobs.get(namespace, {}).get(name))
-
-
-def turns(
-    tickets: Sequence[BuildTicket], starting: Iterable[Place], cluster: int, per_namespace: int
-) -> list[BuildTicket]:
-    """Give the builds that wait and may start now: the oldest first, within both limits.
-
-    Args:
-        tickets: All builds that have not ended, the oldest first.
-        starting: Those that are being started: they count as running.
-        cluster: Builds that may run at once.
-        per_namespace: The same for one namespace.
-    """
-    begun = set(starting)
-    running: dict[str, int] = {}
-    waiting = []
-    for known in tickets:
-        if known.running or (known.namespace, known.name) in begun:
-            running[known.namespace] = running.get(known.namespace, 0) + 1
-        else:
-            waiting.append(known)
-    free = cluster - sum(running.values())
-    chosen: list[BuildTicket] = []
-    for known in waiting:
-        if len(chosen) >= free:
-            break
-        if running.get(known.namespace, 0) < per_namespace:
-            running[known.namespace] = running.get(known.namespace, 0) + 1
-            chosen.append(known)
-    return chosen
-
-
-def _order(known: BuildTicket) -> tuple[datetime, str, str]:
-    return known.created, known.namespace, known.name
 
 
 def _ticket(job: Json | None) -> BuildTicket | None:

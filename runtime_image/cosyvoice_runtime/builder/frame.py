@@ -24,11 +24,12 @@ from typing import Any
 from cosyvoice_runtime.builder import reasons
 from cosyvoice_runtime.builder.cache import EngineCache
 from cosyvoice_runtime.builder.manifest import Manifest
-from cosyvoice_runtime.builder.progress import Progress, ProgressServer, Stage
+from cosyvoice_runtime.builder.progress import Progress, Stage
 from cosyvoice_runtime.builder.reasons import BuildError, Reason
 from cosyvoice_runtime.builder.request import BuildRequest
 from cosyvoice_runtime.builder.result import Accuracy, Result
 from cosyvoice_runtime.builder.surroundings import Surroundings
+from cosyvoice_runtime.jobs import serve_progress
 
 _TAIL_BYTES = 65536
 _MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
@@ -71,7 +72,7 @@ def build(request: BuildRequest, surroundings: Surroundings, command: Command) -
     """
     started = time.monotonic()
     progress = Progress()
-    ProgressServer(progress, surroundings.host, surroundings.port).start()
+    serve_progress(progress.document, surroundings.host, surroundings.port)
     cache = EngineCache(surroundings.cache, surroundings.pod_uid)
     try:
         with interruptible(surroundings.timeout):

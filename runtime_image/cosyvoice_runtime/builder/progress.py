@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
-import json
-import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,43 +53,3 @@ class Progress:
             "perSecond": round(rate, 3) if rate else None,
             "secondsLeft": round(left, 1) if left is not None else None,
         }
-
-
-class ProgressServer:
-    """Serves `GET /progress` from a thread, until the process ends."""
-
-    def __init__(self, progress: Progress, host: str, port: int) -> None:
-        self._progress = progress
-        self._address = (host, port)
-        self.port: int | None = None
-
-    def start(self) -> None:
-        """Listen. A port that is taken is told, and the build goes on: progress is worth less than the engine."""
-        try:
-            server = http.server.ThreadingHTTPServer(self._address, self._handler())
-        except OSError as error:
-            _log.warning(
-                "progress cannot be asked for", extra={"data": {"port": self._address[1], "reason": str(error)}}
-            )
-            return
-        server.daemon_threads = True
-        self.port = server.server_address[1]
-        threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()
-
-    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
-        progress = self._progress
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                found = self.path.partition("?")[0] == "/progress"
-                body = json.dumps(progress.document() if found else {"error": "there is only /progress"}).encode()
-                self.send_response(200 if found else 404)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """A request each few seconds is no news."""
-
-        return Handler

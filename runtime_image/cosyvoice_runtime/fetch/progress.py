@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import json
-import logging
 import threading
 import time
 from collections import deque
@@ -12,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cosyvoice_runtime.fetch import figures
+from cosyvoice_runtime.jobs import serve_progress
 
-_log = logging.getLogger(__name__)
 WINDOW_SECONDS = 15.0
 LINE_SECONDS = 10.0
 
@@ -98,33 +95,9 @@ class Progress:
             The port; None where it is taken: that is told, and the fetch goes on.
         """
         threading.Thread(target=self._speak_on, name="progress-lines", daemon=True).start()
-        try:
-            server = http.server.ThreadingHTTPServer((host, port), _handler(self))
-        except OSError as error:
-            _log.warning("progress cannot be asked for", extra={"data": {"port": port, "reason": str(error)}})
-            return None
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()
-        return int(server.server_address[1])
+        return serve_progress(self.document, host, port)
 
     def _speak_on(self) -> None:
         while True:
             time.sleep(LINE_SECONDS)
             self.speak()
-
-
-def _handler(progress: Progress) -> type[http.server.BaseHTTPRequestHandler]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = self.path.partition("?")[0] == "/progress"
-            body = json.dumps(progress.document() if found else {"error": "there is only /progress"}).encode()
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """A request each few seconds is no news."""
-
-    return Handler

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from cosyvoice_runtime.fetch.errors import FetchError, Reason
 from cosyvoice_runtime.fetch.manifest import Manifest
+from cosyvoice_runtime.jobs import leave_result
 
 VERSION = 1
 LIMIT = 4096
@@ -79,8 +79,4 @@ def _json(result: Result, message: str) -> str:
 
 def report(result: Result, termination_message: Path) -> None:
     """Print the result, and leave it where the kubelet takes it into the container's status."""
-    text = encode(result)
-    print(text, flush=True)  # noqa: T201 - for people; programs read the termination message
-    with contextlib.suppress(OSError):  # there is none outside a pod
-        if termination_message.exists():
-            termination_message.write_text(text, encoding="utf-8", errors="replace")
+    leave_result(encode(result), termination_message)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyvoice_operator.core.jobs import may_start
+from cosyvoice_operator.core.jobs import may_start, turns
 from cosyvoice_operator.core.model import BuildTicket
-from cosyvoice_operator.engine.builds import turns
 from cosyvoice_operator.engine.store import Store
 from tests.unit.shell.builders import job, job_pod, owner
 

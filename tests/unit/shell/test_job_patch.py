@@ -26,7 +26,6 @@ WANTED = JobParams(
     terms=(),
     node_selector={},
     tolerations=(),
-    priority_class=None,
     pull_secrets=(),
     timeout=timedelta(hours=1),
 )
